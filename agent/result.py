@@ -1,0 +1,161 @@
+"""What probes and samplers hand over: frozen values, no behaviour. Imports nothing of the agent.
+
+Enumerations are the contract's own (``bandwitness.v1.record_pb2``); the values here carry their plain integers.
+Times are integer nanoseconds; ``None`` means absent, never 0.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTripBatch:
+    """Resolved singletons of one flush and one method, flat, path after path, in order of sequence without holes."""
+
+    method: int  # RoundTripMethod
+    stamp_source: int  # StampSource
+    interval_ns: int
+    waiting_time_ns: int
+    path_ids: Sequence[int]
+    first_sequences: Sequence[int]
+    sample_counts: Sequence[int]
+    # One entry a sample.
+    send_times_ns: Sequence[int]  # wall clock
+    outcomes: Sequence[int]  # PacketOutcome
+    # One entry a replied sample that has a usable delay.
+    round_trip_delays_ns: Sequence[int]
+    # Replied samples without a usable delay: position among all samples -> DelayFault.
+    delay_faults: Sequence[tuple[int, int]] = ()
+    marks: Sequence["Mark"] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A duplicate of, or a late reply to, one packet of this or an earlier flush."""
+
+    path_id: int
+    sequence: int
+    kind: int  # PacketMark
+    delay_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """One reporting interval of a throughput test, summed over its streams."""
+
+    start_ns: int
+    duration_ns: int
+    bytes: int
+    omitted: bool
+    retransmits: int | None = None
+    round_trip_delay_ns: int | None = None
+    congestion_window_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One recorded check that could make a result ours and not the network's."""
+
+    kind: int  # GateKind
+    phase: int  # GatePhase
+    tripped: bool
+    value: float | None = None
+    limit: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An iperf3 report as read: the outcome from its ``error`` text, whatever the exit code, and what it counts."""
+
+    outcome: int  # RunOutcome
+    detail: str = ""
+    version: str = ""
+    congestion_control: str = ""
+    sender_bytes: int | None = None
+    sender_duration_ns: int | None = None
+    receiver_bytes: int | None = None
+    receiver_duration_ns: int | None = None
+    receiver_derived: bool = False
+    retransmits: int | None = None
+    local_cpu_ratio: float | None = None
+    remote_cpu_ratio: float | None = None
+    udp_packets: int | None = None
+    udp_lost_packets: int | None = None
+    interarrival_jitter_ns: int | None = None
+    intervals: Sequence[Interval] = ()
+    flags: Sequence[str] = ()
+    peer_address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputRun:
+    """One end's view of one attempt at a slot."""
+
+    slot_id: bytes
+    group_id: bytes
+    role: int  # RunRole
+    path: bytes  # serialised Path, in the direction of the data
+    profile: bytes  # serialised Profile
+    report: Report
+    start_time_ns: int
+    end_time_ns: int
+    elapsed_ns: int
+    reverse: bool
+    port: int
+    gates: Sequence[Gate] = ()
+    raw_report: bytes = b""
+    raw_report_cut: bool = False
+    strangers: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NicBatch:
+    """Counters of one NIC over one flush. ``values[c][t]`` is counter ``c`` at tick ``t``, None where missed."""
+
+    nic: str
+    counters: Sequence[str]
+    base_time_ns: int
+    base_monotonic_ns: int
+    interval_ns: int
+    tick_times_ns: Sequence[int]  # monotonic; the first equals base_monotonic_ns
+    values: Sequence[Sequence[int | None]]
+    speed_bps: int | None = None
+    mtu_bytes: int | None = None
+    carrier: bool | None = None
+    carrier_changes: int | None = None
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PartState:
+    """How one part of the agent is. ``state`` is one word, ``detail`` says what is missing and how to cure it."""
+
+    part: str
+    working: bool
+    state: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """The kernel's or chrony's word on the wall clock."""
+
+    source: int  # ClockSource
+    synchronised: bool
+    offset_ns: int | None = None
+    error_bound_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The agent on itself, once a flush."""
+
+    time_ns: int
+    spool_bytes: int
+    spool_oldest_time_ns: int | None
+    records_dropped: int
+    parts: Sequence[PartState] = field(default=())
+    resident_memory_bytes: int | None = None
+    cpu_time_ns: int | None = None
+    iperf3_version: str = ""

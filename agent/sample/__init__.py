@@ -1,0 +1,1 @@
+"""Samplers: read counters that the kernel keeps, under an injected root."""

@@ -1,0 +1,165 @@
+"""collector.yaml: what it may hold, its defaults, and what only the whole file shows to be wrong. Pure."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from bandwitness.settings import Duration
+
+SECOND = 1_000_000_000
+DAY_S = 86_400
+Ratio = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+Lane = Annotated[str, msgspec.Meta(pattern=r"^(rail[0-9]{1,2}|storage|management|wan)$")]
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True):
+    """Files of the gRPC listener; without them only loopback, in plain text."""
+
+    ca: str
+    certificate: str
+    key: str
+
+
+class Collector(msgspec.Struct, frozen=True, kw_only=True):
+    name: Name = "collector"
+    grpc_listen: str = "127.0.0.1:7443"
+    http_listen: str = "127.0.0.1:7480"  # or fd:N, a listening socket inherited from the parent
+    state_dir: str = "./state"
+    database: Literal["sqlite"] = "sqlite"
+    tls: Tls | None = None
+
+
+class Windows(msgspec.Struct, frozen=True, kw_only=True):
+    """Local times of day, ``"19:00-23:00"``; the end is exclusive and may lie on the next day."""
+
+    peak: tuple[str, ...] = ("19:00-23:00",)
+    offpeak: tuple[str, ...] = ("02:00-06:00",)
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    name: Name
+    time_zone: str = "Asia/Shanghai"
+    windows: Windows = Windows()
+
+
+class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True):
+    nic: Annotated[str, msgspec.Meta(min_length=1, max_length=15)]
+    address: str
+    lane: Lane = "rail0"
+    client_only: bool = False  # behind NAT or a one-way firewall: never a server
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    name: Name
+    site: Name
+    rack: Name
+    endpoints: tuple[EndpointConfig, ...]
+
+
+class TargetConfig(msgspec.Struct, frozen=True, kw_only=True):
+    name: Name
+    address: str
+    carrier: str = ""
+    site: Name | None = None  # probed from the nodes of this site; without it from all
+    probes: tuple[Literal["echo", "tcp_connect"], ...] = ("echo",)
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 443  # tcp_connect only
+
+
+class Unit(msgspec.Struct, frozen=True, kw_only=True):
+    """What a claim is about, registered beforehand."""
+
+    name: Name
+    kind: Literal["uplink"]
+    rack: Name
+
+
+class Echo(msgspec.Struct, frozen=True, kw_only=True):
+    rate: Annotated[float, msgspec.Meta(ge=0.1, le=5000)] = 10.0  # probes/s per node in all
+    interval: Duration | None = None  # per target; without it from rate and number of targets, 100 ms at least
+    waiting_time: Duration = Duration(SECOND)
+    waiting_time_across_sites: Duration = Duration(3 * SECOND)
+    payload: Annotated[int, msgspec.Meta(ge=24, le=1472)] = 56  # bytes behind the ICMP header
+    dscp: Annotated[int, msgspec.Meta(ge=0, le=63)] = 0
+
+
+class Throughput(msgspec.Struct, frozen=True, kw_only=True):
+    enabled: bool = True
+    duration: Duration = Duration(10 * SECOND)
+    omit: Duration = Duration(2 * SECOND)
+    streams: Annotated[int, msgspec.Meta(ge=1, le=128)] = 4
+    congestion_control: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,15}$")] = "cubic"
+    mss: Annotated[int, msgspec.Meta(ge=0, le=9000)] = 0
+    dscp: Annotated[int, msgspec.Meta(ge=0, le=63)] = 0
+    planned: Count = 5  # per pair, window and day
+    uplink_tokens: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    slot: Duration | None = None  # length of a slot; without it duration + omit + 2 × margin + 1 s
+    margin: Duration = Duration(2 * SECOND)
+    first_port: Annotated[int, msgspec.Meta(ge=1024, le=65000)] = 5201
+    ports: Annotated[int, msgspec.Meta(ge=1, le=256)] = 32
+    offline_test_grace: Duration = Duration(6 * 3600 * SECOND)
+    own_traffic_limit: Ratio = 0.2  # of the NIC's speed
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    interval: Duration = Duration(SECOND)
+
+
+class Measure(msgspec.Struct, frozen=True, kw_only=True):
+    flush: Duration = Duration(2 * SECOND)
+    echo: Echo = Echo()
+    throughput: Throughput = Throughput()
+    counters: Counters = Counters()
+    plan_expiry: Duration = Duration(DAY_S * SECOND)
+    seed: int = 0  # of the timetable's random offsets
+
+
+class OversubscriptionRule(msgspec.Struct, frozen=True, kw_only=True):
+    threshold: Ratio = 0.30
+    clear: Ratio = 0.25
+    min_tests: Count = 4
+    trailing: Duration = Duration(7 * DAY_S * SECOND)
+
+
+class LossLevel(msgspec.Struct, frozen=True, kw_only=True):
+    ratio: Ratio
+    over: Duration
+
+
+class LossRule(msgspec.Struct, frozen=True, kw_only=True):
+    min_lost: Count = 3
+    critical: LossLevel = LossLevel(ratio=0.05, over=Duration(10 * SECOND))
+    warning: LossLevel = LossLevel(ratio=0.005, over=Duration(60 * SECOND))
+    p_value: Annotated[float, msgspec.Meta(gt=0, lt=0.5)] = 1e-6
+    floor: Ratio = 1e-4
+
+
+class DelayRule(msgspec.Struct, frozen=True, kw_only=True):
+    factor: Annotated[float, msgspec.Meta(gt=1)] = 3.0
+    above: Duration = Duration(200_000)
+    baseline: Duration = Duration(3600 * SECOND)
+    min_samples: Count = 300
+    over: Duration = Duration(60 * SECOND)
+
+
+class SilentRule(msgspec.Struct, frozen=True, kw_only=True):
+    after: Duration = Duration(30 * SECOND)
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    oversubscription: OversubscriptionRule = OversubscriptionRule()
+    loss: LossRule = LossRule()
+    delay: DelayRule = DelayRule()
+    agent_silent: SilentRule = SilentRule()
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole of collector.yaml."""
+
+    collector: Collector = Collector()
+    sites: tuple[Site, ...]
+    nodes: tuple[Node, ...]
+    targets: tuple[TargetConfig, ...] = ()
+    units: tuple[Unit, ...] = ()
+    measure: Measure = Measure()
+    rules: Rules = Rules()

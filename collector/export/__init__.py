@@ -1,0 +1,1 @@
+"""Reads only: metrics, HTTP, tables."""

@@ -1,0 +1,1 @@
+"""Takes batches in: who sent them, whether they stand in their chain, and the acknowledgement."""

@@ -1,0 +1,1 @@
+"""The durable log of signed bytes: append-only day files and a header index that outlives payloads."""

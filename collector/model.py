@@ -1,0 +1,276 @@
+"""Frozen rows passed between decode, store, analysis and export. No behaviour; imports nothing of the collector.
+
+Times are integer nanoseconds since the epoch on the measuring node's wall clock unless a name says otherwise
+(``received_time_ns`` is the collector's). ``None`` means absent, never 0.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One batch as received, at its place in the log."""
+
+    position: int  # rises with every entry, over all chains
+    received_time_ns: int
+    agent_id: str
+    chain_id: bytes
+    batch_class: int
+    seq: int
+    quarantine: str  # a ChainFault, or empty: the batch stands in its chain
+    header: bytes
+    payload: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Which signed record a row was decoded from."""
+
+    agent_id: str
+    chain_id: bytes
+    batch_class: int
+    seq: int
+    record_index: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRow:
+    node: str
+    nic: str
+    address: str
+    lane: str
+
+
+@dataclass(frozen=True, slots=True)
+class PathRow:
+    """What a path id means. Exactly one of ``destination`` and ``target`` is given."""
+
+    path_id: int
+    source: EndpointRow
+    destination: EndpointRow | None
+    target: str | None
+    target_address: str | None
+    protocol: int
+    ip_version: int
+    payload_bytes: int
+    dscp: int
+    profile_id: int | None
+    definition: bytes  # the serialised Path the id is the hash of
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTripSamples:
+    """Columns of one record, decoded; numpy arrays (one entry a sample unless said). Delay is -1 where absent."""
+
+    source: Source
+    method: int
+    stamp_source: int
+    interval_ns: int
+    waiting_time_ns: int
+    path_ids: object  # uint64, one entry a path
+    first_sequences: object  # uint64, one entry a path
+    sample_counts: object  # int64, one entry a path
+    send_times_ns: object  # int64
+    outcomes: object  # uint8
+    round_trip_delays_ns: object  # int64
+    marks: Sequence[tuple[int, int, int, int | None]] = ()  # path id, sequence, PacketMark, delay
+
+
+@dataclass(frozen=True, slots=True)
+class NicSamples:
+    """Counters of one NIC over one record; ``values`` and ``present`` are [counter, tick]."""
+
+    source: Source
+    node: str
+    nic: str
+    counters: Sequence[str]
+    tick_times_ns: object  # int64 wall clock: base time + monotonic distance, so a clock step bends nothing
+    values: object  # uint64
+    present: object  # bool
+    speed_bps: int | None
+    mtu_bytes: int | None
+    carrier: bool | None
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One end's record of one throughput attempt."""
+
+    source: Source
+    slot_id: bytes
+    role: int
+    path_id: int
+    profile_id: int
+    outcome: int
+    outcome_detail: str
+    start_time_ns: int
+    end_time_ns: int
+    engine_version: str
+    throughput_bps: float | None  # receiver_bytes × 8 / receiver_duration; None for all that is not ok
+    sender_bytes: int | None
+    receiver_bytes: int | None
+    receiver_duration_ns: int | None
+    receiver_derived: bool
+    retransmits: int | None
+    gates_tripped: Sequence[str] = ()
+    flags: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRow:
+    """One planned throughput test."""
+
+    slot_id: bytes
+    group_id: bytes
+    purpose: int
+    window: int  # WindowKind
+    day: str  # local date of the window's start, YYYY-MM-DD
+    start_time_ns: int
+    end_time_ns: int  # when its tokens are free again: start + duration + omit + margin
+    margin_ns: int
+    client: EndpointRow
+    server: EndpointRow
+    port: int
+    reverse: bool
+    path_id: int
+    profile_id: int
+    tokens: Sequence[str]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A slot with how it ended. ``category`` is pending, ok, failed, skipped or lost."""
+
+    slot: SlotRow
+    category: str
+    outcome: int  # RunOutcome; UNSPECIFIED while pending
+    client_run: RunRow | None
+    server_run: RunRow | None
+    disagreement: str = ""  # what the two ends say differently
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTripWindow:
+    """Statistics of one path over ``[start, start + length)`` by time of sending."""
+
+    path_id: int
+    start_time_ns: int
+    length_ns: int
+    sent: int  # inside the loss ratio: replied + lost + unreachable + corrupt
+    replied: int
+    lost: int
+    unreachable: int
+    corrupt: int
+    unresolved: int  # from here to skipped: ours, outside the ratio
+    send_failed: int
+    skipped: int
+    duplicates: int
+    late: int
+    delay_samples: int
+    delay_min_ns: int | None
+    delay_p50_ns: int | None
+    delay_p99_ns: int | None
+    delay_max_ns: int | None
+    loaded_by: bytes | None  # slot id of a test of ours that shared a token
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A part of the network at the granularity the labels support."""
+
+    kind: str  # path, endpoint, rack, uplink, fabric, site_link, agent, path_pair
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """What one rule says of one element at one moment of event time."""
+
+    rule: str
+    rule_version: int
+    element: Element
+    time_ns: int
+    severity: str  # warning, critical
+    raised: bool  # False: the rule looked and the element is inside its clearing threshold
+    values: Mapping[str, float | int | str]  # figures with units in their names, N included
+    children: Sequence[str] = ()  # path ids (hex) or nodes it stands on
+    evidence: Sequence[Source] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One cause, from opening to closing, in event time."""
+
+    incident_id: str  # hash(rule, element kind, element name, opening event time)
+    rule: str
+    rule_version: int
+    element: Element
+    severity: str
+    opened_time_ns: int
+    closed_time_ns: int | None
+    updated_time_ns: int
+    summary: str
+    values: Mapping[str, float | int | str]
+    children: Sequence[str] = ()
+    evidence: Sequence[Source] = ()
+    revision: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Swing:
+    """Peak against off-peak of one path and version class; medians over the trailing period."""
+
+    path_id: int
+    engine_version: str
+    peak_bps: float | None
+    offpeak_bps: float | None
+    tests_peak: int  # valid ones: ok, no gate tripped, no excluding flag
+    tests_offpeak: int
+    swing_ratio: float | None  # 1 − peak / off-peak, signed
+    flagged: bool
+    through_time_ns: int  # event time the verdict holds for
+    evidence: Sequence[Source] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AccountingRow:
+    """planned = ok + failed + skipped + lost; ``pending`` slots are not planned yet in this sense: not due."""
+
+    source: str  # node
+    destination: str
+    lane: str
+    window: int  # WindowKind
+    planned: int
+    ok: int
+    failed: int
+    skipped: int
+    lost: int
+    pending: int
+    outcomes: Mapping[str, int] = field(default_factory=dict)  # outcome name in lower case -> count
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A configured node and what is known of its agent."""
+
+    name: str
+    site: str
+    rack: str
+    endpoints: Sequence[EndpointRow]
+    connected: bool
+    last_received_time_ns: int | None  # collector's clock
+    last_event_time_ns: int | None
+    software_version: str | None
+    iperf3_version: str | None
+    clock_synchronised: bool | None
+    clock_error_bound_ns: int | None
+    spool_bytes: int | None
+    records_dropped: int | None
+    parts: Sequence[Mapping[str, str]] = ()  # part, state, detail of those that do not work
+    chains: Mapping[str, int] = field(default_factory=dict)  # batch class in lower case -> durable seq
+    quarantined: int = 0

@@ -1,0 +1,1 @@
+"""What each agent must do, and why."""

@@ -1,0 +1,1 @@
+"""What is derived from the log: tables that can be thrown away and rebuilt."""
