@@ -183,8 +183,8 @@ def _read(text: str, source: str) -> _Document:
     document = _Document(None, {(): (1, 1)}, [])
     if len(text) > MAX_DOCUMENT_BYTES:
         raise SettingsError(source, [Fault(1, 1, "", f"the file is larger than {MAX_DOCUMENT_BYTES} bytes")])
-    loader = _Loader(text)
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is not None:
             document.value = _value(loader, node, (), document)
@@ -192,10 +192,15 @@ def _read(text: str, source: str) -> _Document:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         raise SettingsError(source, [Fault(line, column, "", f"not YAML: {error.problem or error}")]) from None
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        line, column = before.count("\n") + 1, error.position - before.rfind("\n")
+        message = f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed"
+        raise SettingsError(source, [Fault(line, column, "", message)]) from None
+    except RecursionError:
+        raise SettingsError(source, [Fault(1, 1, "", "not YAML: nested too deeply")]) from None
     except (yaml.YAMLError, ValueError) as error:
         raise SettingsError(source, [Fault(1, 1, "", f"not YAML: {error}")]) from None
-    finally:
-        loader.dispose()
     return document
 
 
