@@ -274,3 +274,40 @@ class NodeRow:
     parts: Sequence[Mapping[str, str]] = ()  # part, state, detail of those that do not work
     chains: Mapping[str, int] = field(default_factory=dict)  # batch class in lower case -> durable seq
     quarantined: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputStatus:
+    """Newest valid result of a throughput path, and its swing where both windows have enough tests."""
+
+    last_bps: float | None
+    last_time_ns: int | None
+    offpeak_bps: float | None
+    peak_bps: float | None
+    swing_ratio: float | None
+    flagged: bool
+    tests_offpeak: int
+    tests_peak: int
+
+
+@dataclass(frozen=True, slots=True)
+class PathStatus:
+    """One path as tables and the API show it. Round-trip figures are of the newest closed window; a throughput path
+    has none, and a round-trip path no ``throughput``."""
+
+    path_id: int
+    src: str  # node
+    dst: str  # node or target
+    src_endpoint: EndpointRow
+    dst_endpoint: EndpointRow | None
+    dst_address: str
+    lane: str
+    protocol: int
+    window_start_time_ns: int | None
+    sent: int | None
+    lost: int | None  # lost + unreachable + corrupt
+    loss_ratio: float | None
+    delay_p50_ns: int | None
+    delay_p99_ns: int | None
+    loaded: bool | None
+    throughput: ThroughputStatus | None
