@@ -143,6 +143,134 @@ class SlotRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanRow:
+    """One plan as issued: what was planned for a node, and until when."""
+
+    source: Source
+    node: str
+    version: int
+    plan_hash: bytes
+    issued_time_ns: int
+    expiry_time_ns: int
+    frozen_until_ns: int
+    slots: Sequence[SlotRow]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """What a profile id means."""
+
+    profile_id: int
+    engine: int
+    streams: int
+    duration_ns: int
+    omit_ns: int
+    congestion_control: str
+    mss_bytes: int
+    dscp: int
+    udp_rate_bps: int
+    definition: bytes  # the serialised Profile the id is the hash of
+
+
+@dataclass(frozen=True, slots=True)
+class CounterSetRow:
+    """What a counter set id means: the columns of NicColumns, in order."""
+
+    counter_set_id: int
+    counters: Sequence[str]
+    definition: bytes  # the serialised CounterSet the id is the hash of
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """What a header says of its batch and of the agent that sealed it."""
+
+    agent_id: str
+    chain_id: bytes
+    batch_class: int
+    seq: int
+    position: int
+    received_time_ns: int
+    first_event_time_ns: int
+    last_event_time_ns: int  # watermark of the class: all up to here is in this batch or an earlier one
+    sealed_time_ns: int  # the agent's wall clock when it sealed
+    boot_id: bytes
+    run_id: bytes
+    plan_hash: bytes
+    software_version: str
+    clock_synchronised: bool
+    clock_offset_ns: int | None
+    clock_error_bound_ns: int | None
+    clock_steps: Sequence[tuple[int, int]] = ()  # wall clock right after the step, size; since the batch before
+
+
+@dataclass(frozen=True, slots=True)
+class GapRow:
+    """From here to there an agent recorded nothing, and it was our doing."""
+
+    source: Source
+    reason: int  # GapReason
+    batch_class: int
+    from_time_ns: int
+    to_time_ns: int
+    records: int | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRow:
+    """An agent's own state. ``parts`` are (part, working, state, detail)."""
+
+    source: Source
+    time_ns: int
+    spool_bytes: int
+    spool_oldest_time_ns: int | None
+    records_dropped: int
+    parts: Sequence[tuple[str, bool, str, str]]
+    resident_memory_bytes: int | None
+    cpu_time_ns: int | None
+    iperf3_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChainOpenedRow:
+    source: Source
+    agent_id: str
+    chain_id: bytes
+    batch_class: int
+    public_key: bytes
+    certificate_sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsRow:
+    """Windows of a site as fixed in the control chain; ranges in seconds after local midnight, end exclusive."""
+
+    source: Source
+    site: str
+    time_zone: str
+    peak: Sequence[tuple[int, int]]
+    offpeak: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorStartedRow:
+    source: Source
+    collector_id: str
+    configuration_hash: bytes
+    software_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A batch or a record that is kept but not used. ``record_index`` of the source is -1 for a whole batch."""
+
+    source: Source
+    reason: str  # a ChainFault for a batch; bad_record, bad_definition, undefined_counters … for a record
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """A slot with how it ended. ``category`` is pending, ok, failed, skipped or lost."""
 

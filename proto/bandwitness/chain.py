@@ -37,6 +37,7 @@ class ChainFault(StrEnum):
     BROKEN_LINK = "broken_link"
     UNREADABLE_PAYLOAD = "unreadable_payload"
     PAYLOAD_MISMATCH = "payload_mismatch"
+    WRONG_CLASS = "wrong_class"  # an agent wrote a class that is not an agent's
 
 
 class ChainError(ValueError):
