@@ -1,0 +1,123 @@
+"""bandwitness-collector: arguments, and nothing else."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bandwitness import VERSION
+
+FAILED = 1
+WRONG_USE = 2  # also click's own exit code for wrong arguments
+
+
+def _load(path: str) -> Any:
+    """The configuration, or every fault on stderr and exit 2."""
+    from bandwitness.settings import SettingsError
+    from collector.config import load_config
+
+    try:
+        return load_config(Path(path))
+    except SettingsError as error:
+        click.echo(str(error), err=True)
+        sys.exit(WRONG_USE)
+
+
+CONFIG = click.option("--config", "config_path", required=True, metavar="FILE", help="collector.yaml")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(VERSION, prog_name="bandwitness-collector")
+def main() -> None:
+    """Keeps what agents signed, plans what they measure, and says what the log shows.
+
+    \b
+    bandwitness-collector check --config collector.yaml     validate the file
+    bandwitness-collector serve --config collector.yaml     run
+    bandwitness-collector incidents                         ask the running collector
+
+    Exit status: 0 fine, 1 the thing asked failed, 2 wrong usage or configuration.
+    """
+
+
+@main.command()
+@CONFIG
+def serve(config_path: str) -> None:
+    """Run the collector until SIGTERM or Ctrl-C."""
+    config = _load(config_path)
+    from collector.app import run
+
+    sys.exit(run(config, Path(config_path)))
+
+
+@main.command()
+@CONFIG
+@click.option("--json", "as_json", is_flag=True, help="print the result as JSON")
+def check(config_path: str, as_json: bool) -> None:
+    """Validate collector.yaml: every fault with line, column and key."""
+    config = _load(config_path)
+    counts = {
+        "sites": len(config.sites),
+        "racks": len({(node.site, node.rack) for node in config.nodes}),
+        "nodes": len(config.nodes),
+        "targets": len(config.targets),
+    }
+    if as_json:
+        click.echo(json.dumps({"ok": True, **counts}))
+    else:
+        click.echo(f"{config_path}: ok: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+
+
+def _table_command(resource: str, help_text: str, *, span: bool, extra: tuple[Callable[[Any], Any], ...] = ()) -> None:
+    """Registers a command that prints ``resource`` of the running collector's API."""
+
+    def command(url: str, as_json: bool, **parameters: Any) -> None:
+        from collector.export.client import ApiError, fetch_items
+
+        query = {name.rstrip("_"): value for name, value in parameters.items()}
+        active = query.pop("active", False)
+        try:
+            items = fetch_items(url, resource, **query, active="true" if active else None)
+        except ApiError as error:
+            click.echo(str(error), err=True)
+            sys.exit(FAILED)
+        if as_json:
+            click.echo(json.dumps(items, ensure_ascii=False, indent=1))
+            return
+        from collector.export.tables import show
+
+        show(resource, items)
+
+    from collector.export.client import DEFAULT_URL
+
+    command.__doc__ = help_text
+    options = [
+        click.option("--url", default=DEFAULT_URL, show_default=True, help="the collector's HTTP address"),
+        click.option("--json", "as_json", is_flag=True, help="print the items as JSON"),
+    ]
+    if span:
+        options += [
+            click.option("--from", "from_", metavar="TIME", help="RFC 3339, for example 2026-12-01T19:00:00+08:00"),
+            click.option("--to", "to", metavar="TIME", help="RFC 3339, exclusive"),
+        ]
+    for option in (*extra, *options):
+        command = option(command)
+    main.command(resource)(command)
+
+
+_table_command("nodes", "Nodes and the state of their agents.", span=False)
+_table_command("paths", "Paths: loss and delay of the newest window; throughput by window, swing, verdict.", span=False)
+_table_command(
+    "incidents",
+    "What was found, where, since when.",
+    span=True,
+    extra=(click.option("--active", is_flag=True, help="only those that are open"),),
+)
+_table_command("timetable", "Throughput tests planned, and how each ended.", span=True)
+_table_command("accounting", "Per pair and window: planned = ok + failed + skipped + lost.", span=True)
+
+if __name__ == "__main__":
+    main()

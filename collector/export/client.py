@@ -1,0 +1,51 @@
+"""Asks a running collector's HTTP API, for the commands that print tables."""
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any
+
+DEFAULT_URL = "http://127.0.0.1:7480"
+TIMEOUT_S = 15.0
+MAX_PAGES = 1000
+
+
+class ApiError(RuntimeError):
+    """The collector could not be asked, or refused; the message says what to do."""
+
+
+def _get(url: str) -> Any:
+    if not url.startswith(("http://", "https://")):
+        raise ApiError(f"{url} is not an http address")
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:  # noqa: S310 - scheme checked above
+            return json.load(response)
+    except urllib.error.HTTPError as error:
+        try:
+            message = json.load(error)["error"]["message"]
+        except (ValueError, KeyError, TypeError):
+            message = error.reason
+        raise ApiError(f"the collector refused ({error.code}): {message}") from None
+    except (urllib.error.URLError, OSError) as error:
+        reason = getattr(error, "reason", error)
+        raise ApiError(f"no collector answers at {url}: {reason}. Is it running? Name another with --url.") from None
+    except ValueError:
+        raise ApiError(f"what answers at {url} is not a Bandwitness collector") from None
+
+
+def fetch_items(url: str, resource: str, **parameters: str | None) -> list[dict[str, Any]]:
+    """All items of ``/api/v1/<resource>``, page after page.
+
+    Raises:
+        ApiError: nobody answers, or the collector refuses.
+    """
+    items: list[dict[str, Any]] = []
+    query = {name: value for name, value in parameters.items() if value is not None}
+    for _ in range(MAX_PAGES):
+        page = _get(f"{url.rstrip('/')}/api/v1/{resource}?{urllib.parse.urlencode(query)}")
+        items += page["items"]
+        if page["next"] is None:
+            return items
+        query["cursor"] = page["next"]
+    raise ApiError(f"more than {MAX_PAGES} pages of {resource}: narrow the time with --from and --to")

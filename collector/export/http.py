@@ -1,0 +1,179 @@
+"""The HTTP interface: ``/metrics``, ``/healthz`` and the JSON API. Reads only."""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol
+
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from bandwitness import VERSION
+from collector.export import views
+from collector.export.views import BadQueryError
+from collector.model import AccountingRow, Attempt, Incident, NodeRow, PathStatus
+
+DAY_NS = 86_400 * 1_000_000_000
+EXPOSITION_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Reader(Protocol):
+    """What the store answers; safe from any thread."""
+
+    def nodes(self) -> Sequence[NodeRow]: ...
+    def paths(self) -> Sequence[PathStatus]: ...
+    def incidents(self, from_ns: int, to_ns: int, active_only: bool) -> Sequence[Incident]: ...
+    def timetable(self, from_ns: int, to_ns: int) -> Sequence[Attempt]: ...
+    def accounting(self, from_ns: int, to_ns: int) -> Sequence[AccountingRow]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where answers come from."""
+
+    reader: Reader
+    metrics: Callable[[], str]
+    health: Callable[[], Mapping[str, str]]  # part -> "ok" or what is wrong
+    complete_node: Callable[[NodeRow], NodeRow]  # adds what only live sessions know
+
+
+Cursor = Annotated[str | None, Query(description="`next` of the answer before", max_length=1000)]
+Limit = Annotated[int, Query(ge=1, le=views.MAX_PAGE, description="items in one answer")]
+From = Annotated[str | None, Query(alias="from", description="RFC 3339; default: a day before `to`")]
+To = Annotated[str | None, Query(alias="to", description="RFC 3339, exclusive; default: now (timetable: in a day)")]
+
+
+def _error(status: int, code: str, message: str) -> JSONResponse:
+    return JSONResponse({"error": {"code": code, "message": message}}, status)
+
+
+def _span(from_: str | None, to: str | None, *, ahead_ns: int = 0) -> tuple[int, int]:
+    """``[from, to)`` in nanoseconds; by default the last day (and ``ahead_ns`` of what is to come)."""
+    to_ns = views.parse_time("to", to) if to else time.time_ns() + ahead_ns
+    from_ns = views.parse_time("from", from_) if from_ else to_ns - ahead_ns - DAY_NS
+    if from_ns >= to_ns:
+        raise BadQueryError("from: must lie before to")
+    return from_ns, to_ns
+
+
+def _add_conventions(app: FastAPI) -> None:
+    """One shape for every error, ``{"error": {"code", "message"}}``, and headers that hold for every answer."""
+
+    @app.exception_handler(BadQueryError)
+    async def _bad_query(_: Request, error: BadQueryError) -> JSONResponse:
+        return _error(400, "bad_query", str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        return _error(400, "bad_query", f"{'.'.join(str(part) for part in first['loc'][1:])}: {first['msg']}")
+
+    @app.exception_handler(HTTPException)
+    async def _http(_: Request, error: HTTPException) -> JSONResponse:
+        codes = {404: "not_found", 405: "method_not_allowed"}
+        return _error(error.status_code, codes.get(error.status_code, "refused"), str(error.detail))
+
+    @app.exception_handler(Exception)
+    async def _fault(_: Request, error: Exception) -> JSONResponse:
+        return _error(500, "internal", f"the collector failed to answer: {type(error).__name__}")
+
+    @app.middleware("http")
+    async def _no_store(request: Request, call_next: Callable[[Request], Awaitable[Any]]) -> Any:
+        response = await call_next(request)
+        response.headers["Cache-Control"] = "no-store"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        return response
+
+
+def create_app(sources: Sources) -> FastAPI:
+    """The ASGI application over ``sources``."""
+    app = FastAPI(
+        title="Bandwitness collector",
+        version=VERSION,
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,  # the pages load scripts from elsewhere
+        redoc_url=None,
+    )
+    reader = sources.reader
+    _add_conventions(app)
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> PlainTextResponse:
+        """Prometheus text format."""
+        return PlainTextResponse(await run_in_threadpool(sources.metrics), media_type=EXPOSITION_TYPE)
+
+    @app.get("/healthz")
+    async def healthz() -> JSONResponse:
+        """200 while every part works, 503 and the parts that do not."""
+        parts = dict(sources.health())
+        healthy = all(state == "ok" for state in parts.values())
+        return JSONResponse({"status": "ok" if healthy else "failing", "parts": parts}, 200 if healthy else 503)
+
+    async def answer(
+        read: Callable[[], Sequence[Any]], key: Callable[[Any], str], cursor: str | None, limit: int
+    ) -> dict[str, Any]:
+        def work() -> dict[str, Any]:
+            chosen, following = views.page(read(), key, cursor, limit)
+            return {"items": [views.item(row) for row in chosen], "next": following}
+
+        return await run_in_threadpool(work)
+
+    @app.get("/api/v1/nodes")
+    async def nodes(cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE) -> dict[str, Any]:
+        """Configured nodes and the state of their agents."""
+        return await answer(
+            lambda: [sources.complete_node(row) for row in reader.nodes()], lambda row: row.name, cursor, limit
+        )
+
+    @app.get("/api/v1/paths")
+    async def paths(cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE) -> dict[str, Any]:
+        """Every path with its newest window of round trips, or its throughput and swing."""
+        return await answer(reader.paths, lambda row: f"{row.path_id:016x}", cursor, limit)
+
+    @app.get("/api/v1/incidents")
+    async def incidents(
+        from_: From = None,
+        to: To = None,
+        active: Annotated[bool, Query(description="only those that are open")] = False,
+        cursor: Cursor = None,
+        limit: Limit = views.DEFAULT_PAGE,
+    ) -> dict[str, Any]:
+        """Incidents that were open at some time in `[from, to)`."""
+        span = _span(from_, to)
+        return await answer(
+            lambda: reader.incidents(*span, active),
+            lambda row: f"{row.opened_time_ns:020d} {row.incident_id}",
+            cursor,
+            limit,
+        )
+
+    @app.get("/api/v1/timetable")
+    async def timetable(
+        from_: From = None, to: To = None, cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE
+    ) -> dict[str, Any]:
+        """Planned throughput tests that start in `[from, to)`, with how each ended."""
+        span = _span(from_, to, ahead_ns=DAY_NS)
+        return await answer(
+            lambda: reader.timetable(*span),
+            lambda row: f"{row.slot.start_time_ns:020d} {row.slot.slot_id.hex()}",
+            cursor,
+            limit,
+        )
+
+    @app.get("/api/v1/accounting")
+    async def accounting(
+        from_: From = None, to: To = None, cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE
+    ) -> dict[str, Any]:
+        """Per pair and window: planned = ok + failed + skipped + lost; pending slots are not due yet."""
+        span = _span(from_, to, ahead_ns=DAY_NS)
+        return await answer(
+            lambda: reader.accounting(*span),
+            lambda row: f"{row.source} {row.destination} {row.lane} {row.window}",
+            cursor,
+            limit,
+        )
+
+    return app

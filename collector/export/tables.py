@@ -1,0 +1,176 @@
+"""Tables for the terminal from the API's items. Imports rich only here, because only these commands print."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Item = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    title: str
+    value: Callable[[Item], str]
+    right: bool = False
+
+
+def rate(bps: float | None) -> str:
+    """``187.4 Mbit/s``; an en dash where there is none."""
+    if bps is None:
+        return "–"
+    for unit, size in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
+        if abs(bps) >= size:
+            return f"{bps / size:.1f} {unit}"
+    return f"{bps:.0f} bit/s"
+
+
+def delay(ns: int | None) -> str:
+    """``96 µs``, ``6.0 ms``."""
+    if ns is None:
+        return "–"
+    return f"{ns / 1e3:.0f} µs" if ns < 1_000_000 else f"{ns / 1e6:.1f} ms"
+
+
+def percent(ratio: float | None, digits: int = 1) -> str:
+    return "–" if ratio is None else f"{ratio * 100:.{digits}f} %"
+
+
+def when(time: str | None) -> str:
+    """The API's time to the second, UTC."""
+    return "–" if time is None else time[:19].replace("T", " ") + "Z"
+
+
+def size(count: int | None) -> str:
+    if count is None:
+        return "–"
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} B"
+
+
+def text(value: Any) -> str:
+    return "–" if value is None or value == "" else str(value)
+
+
+def _throughput(name: str) -> Callable[[Item], Any]:
+    return lambda item: (item["throughput"] or {}).get(name)
+
+
+def _verdict(item: Item) -> str:
+    throughput = item["throughput"]
+    if throughput is None:
+        return "loaded" if item["loaded"] else ""
+    if throughput["swing_ratio"] is None:
+        return "not enough tests"
+    return "flagged" if throughput["flagged"] else "ok"
+
+
+def _node_state(item: Item) -> str:
+    if item["connected"]:
+        return "connected"
+    return "never seen" if item["last_received_time"] is None else "away"
+
+
+def _clock(item: Item) -> str:
+    if item["clock_synchronised"] is None:
+        return "–"
+    bound = item["clock_error_bound_ns"]
+    state = "synchronised" if item["clock_synchronised"] else "not synchronised"
+    return state if bound is None else f"{state}, ±{delay(bound)}"
+
+
+def _values(item: Item) -> str:
+    return ", ".join(
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in item["values"].items()
+    )
+
+
+COLUMNS: Mapping[str, Sequence[Column]] = {
+    "nodes": (
+        Column("node", lambda item: item["name"]),
+        Column("site", lambda item: item["site"]),
+        Column("rack", lambda item: item["rack"]),
+        Column("agent", _node_state),
+        Column("last batch", lambda item: when(item["last_received_time"])),
+        Column("clock", _clock),
+        Column("spool", lambda item: size(item["spool_bytes"]), right=True),
+        Column("dropped", lambda item: text(item["records_dropped"]), right=True),
+        Column("quarantined", lambda item: str(item["quarantined"]), right=True),
+        Column("version", lambda item: text(item["software_version"])),
+        Column("not working", lambda item: "; ".join(f"{part['part']}: {part['state']}" for part in item["parts"])),
+    ),
+    "paths": (
+        Column("path", lambda item: item["path_id"]),
+        Column("from", lambda item: item["src"]),
+        Column("to", lambda item: item["dst"]),
+        Column("lane", lambda item: item["lane"]),
+        Column("protocol", lambda item: item["protocol"]),
+        Column("sent", lambda item: text(item["sent"]), right=True),
+        Column("loss", lambda item: percent(item["loss_ratio"], 2), right=True),
+        Column("delay p50", lambda item: delay(item["delay_p50_ns"]), right=True),
+        Column("delay p99", lambda item: delay(item["delay_p99_ns"]), right=True),
+        Column("off-peak", lambda item: rate(_throughput("offpeak_bps")(item)), right=True),
+        Column("peak", lambda item: rate(_throughput("peak_bps")(item)), right=True),
+        Column("swing", lambda item: percent(_throughput("swing_ratio")(item)), right=True),
+        Column("verdict", _verdict),
+    ),
+    "incidents": (
+        Column("incident", lambda item: item["incident_id"][:12]),
+        Column("rule", lambda item: item["rule"]),
+        Column("severity", lambda item: item["severity"]),
+        Column("where", lambda item: f"{item['element']['kind']} {item['element']['name']}"),
+        Column("opened", lambda item: when(item["opened_time"])),
+        Column("closed", lambda item: when(item["closed_time"]) if item["closed_time"] else "open"),
+        Column("what", lambda item: item["summary"]),
+    ),
+    "timetable": (
+        Column("start", lambda item: when(item["start_time"])),
+        Column("from", lambda item: item["server" if item["reverse"] else "client"]["node"]),
+        Column("to", lambda item: item["client" if item["reverse"] else "server"]["node"]),
+        Column("lane", lambda item: item["client"]["lane"]),
+        Column("window", lambda item: item["window"]),
+        Column("state", lambda item: item["category"]),
+        Column("outcome", lambda item: "" if item["category"] == "pending" else item["outcome"]),
+        Column("result", lambda item: rate((item["client_run"] or {}).get("throughput_bps")), right=True),
+        Column("why", lambda item: item["reason"]),
+    ),
+    "accounting": (
+        Column("from", lambda item: item["source"]),
+        Column("to", lambda item: item["destination"]),
+        Column("lane", lambda item: item["lane"]),
+        Column("window", lambda item: item["window"]),
+        *(
+            Column(name, lambda item, name=name: str(item[name]), right=True)  # type: ignore[misc]
+            for name in ("planned", "ok", "failed", "skipped", "lost", "pending")
+        ),
+        Column("outcomes", lambda item: ", ".join(f"{name} {count}" for name, count in item["outcomes"].items())),
+    ),
+}
+
+
+def build(resource: str, items: Sequence[Item]) -> Table:
+    """The table of one resource."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    columns = COLUMNS[resource]
+    for column in columns:
+        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+    for item in items:
+        table.add_row(*(Text(column.value(item)) for column in columns))
+    return table
+
+
+def show(resource: str, items: Sequence[Item]) -> None:
+    """Prints the table; wide enough for scripts when the output is no terminal."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=240)
+    if items:
+        console.print(build(resource, items))
+    else:
+        console.print(f"no {resource}")

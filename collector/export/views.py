@@ -1,0 +1,125 @@
+"""Model rows as the JSON values of the API. Pure.
+
+Times become RFC 3339 in UTC and lose ``_ns`` from their names; ids and hashes become hex; enumerations their names in
+lower case. All other units stay in the names.
+"""
+
+import base64
+import binascii
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from bandwitness.v1.plan_pb2 import SlotPurpose, WindowKind
+from bandwitness.v1.record_pb2 import BatchClass, Protocol, RunOutcome, RunRole
+from collector.model import Attempt
+
+MAX_PAGE = 10_000
+DEFAULT_PAGE = 1_000
+
+# Field name -> (enumeration, prefix of its value names).
+_ENUMS: Mapping[str, tuple[Any, str]] = {
+    "window": (WindowKind, "WINDOW_KIND_"),
+    "outcome": (RunOutcome, "RUN_OUTCOME_"),
+    "protocol": (Protocol, "PROTOCOL_"),
+    "purpose": (SlotPurpose, "SLOT_PURPOSE_"),
+    "role": (RunRole, "RUN_ROLE_"),
+    "batch_class": (BatchClass, "BATCH_CLASS_"),
+}
+_IDS = {"path_id", "profile_id"}
+
+
+class BadQueryError(ValueError):
+    """A query parameter that cannot be used; the message names it and says what is allowed."""
+
+
+def rfc3339(time_ns: int) -> str:
+    """``2026-12-01T14:46:47.123456789Z``; whole seconds without a fraction."""
+    seconds, rest = divmod(time_ns, 1_000_000_000)
+    text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{rest:09d}Z" if rest else f"{text}Z"
+
+
+def parse_time(name: str, text: str) -> int:
+    """Nanoseconds of an RFC 3339 time.
+
+    Raises:
+        BadQueryError: not one, or without an offset.
+    """
+    try:
+        # A "+" in a query arrives as a space where the client did not escape it.
+        moment = datetime.fromisoformat(text.replace(" ", "+"))
+        if moment.tzinfo is None:
+            raise ValueError("no offset")
+        whole = int(moment.timestamp() // 1)
+    except (ValueError, OverflowError):
+        raise BadQueryError(
+            f"{name}: {text[:60]!r} is not an RFC 3339 time such as 2026-12-01T19:00:00+08:00"
+        ) from None
+    return whole * 1_000_000_000 + moment.microsecond * 1000
+
+
+def enum_name(field: str, value: int) -> str:
+    """``peak`` for ("window", WINDOW_KIND_PEAK); a number this version does not know stays a number."""
+    enumeration, prefix = _ENUMS[field]
+    try:
+        return str(enumeration.Name(value)).removeprefix(prefix).lower()
+    except ValueError:
+        return str(value)
+
+
+def _value(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name in _IDS:
+        return f"{value:016x}"
+    if name in _ENUMS and isinstance(value, int):
+        return enum_name(name, value)
+    if name.endswith("_time_ns"):
+        return rfc3339(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value):
+        return item(value)
+    if isinstance(value, Mapping):
+        return {str(key): _value("", entry) for key, entry in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_value("", entry) for entry in value]
+    return value
+
+
+def item(row: Any) -> dict[str, Any]:
+    """One row."""
+    if isinstance(row, Attempt):
+        rest = {field.name: getattr(row, field.name) for field in dataclasses.fields(row) if field.name != "slot"}
+        return item(row.slot) | {name: _value(name, value) for name, value in rest.items()}
+    return {
+        field.name.removesuffix("_ns") if field.name.endswith("_time_ns") else field.name: _value(
+            field.name, getattr(row, field.name)
+        )
+        for field in dataclasses.fields(row)
+    }
+
+
+def page(
+    rows: Sequence[Any], key: Callable[[Any], str], cursor: str | None, limit: int
+) -> tuple[list[Any], str | None]:
+    """The next ``limit`` rows behind ``cursor`` in order of ``key``, and the cursor behind them.
+
+    Raises:
+        BadQueryError: a cursor that this function did not make.
+    """
+    ordered = sorted(rows, key=key)
+    if cursor is not None:
+        try:
+            after = base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
+        except (binascii.Error, ValueError):
+            raise BadQueryError("cursor: not one that an answer of this API held in next") from None
+        ordered = [row for row in ordered if key(row) > after]
+    chosen = ordered[:limit]
+    more = len(ordered) > len(chosen)
+    return chosen, base64.urlsafe_b64encode(key(chosen[-1]).encode()).decode() if more else None

@@ -1,0 +1,73 @@
+"""Every figure the collector exports, described once: HELP texts, docs and tests read this table.
+
+Prometheus base units: seconds, bytes, ratios 0–1. A family whose figure does not exist yet has no sample: absent is
+never 0.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+PREFIX = "bandwitness_"
+PATH = ("src", "dst", "lane", "protocol", "path")
+NIC = ("node", "nic")
+AGENT = ("node", "site", "rack")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric family; ``name`` without the prefix."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    help: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        return PREFIX + self.name
+
+
+METRICS: tuple[Metric, ...] = (
+    # Round trips, per path.
+    Metric("probe_packets_sent_total", "counter", "Probe packets inside the loss ratio: replied, lost, unreachable or corrupt.", PATH),
+    Metric("probe_packets_lost_total", "counter", "Probe packets lost, unreachable or corrupt (RFC 6673).", PATH),
+    Metric("probe_outcomes_total", "counter", "Probe packets by outcome; unresolved, send_failed and skipped are our own faults.", ("src", "outcome")),
+    Metric("path_loss_ratio", "gauge", "Round-trip loss ratio over the newest closed 10 s window.", PATH),
+    Metric("path_delay_seconds", "gauge", "Round-trip delay quantiles over the newest closed 10 s window (RFC 2681).", (*PATH, "quantile")),
+    Metric("path_loaded", "gauge", "1 if a throughput test of ours shared the path in the newest closed window; such windows enter no loss or delay verdict.", PATH),
+    # Throughput.
+    Metric("throughput_bytes_per_second", "gauge", "Newest valid throughput result, as counted by the receiver.", PATH),
+    Metric("throughput_result_timestamp_seconds", "gauge", "When the newest valid throughput result was measured.", PATH),
+    Metric("peak_throughput_bytes_per_second", "gauge", "Median of valid results in the peak window over the trailing period.", PATH),
+    Metric("offpeak_throughput_bytes_per_second", "gauge", "Median of valid results in the off-peak window over the trailing period.", PATH),
+    Metric("swing_ratio", "gauge", "1 - peak / off-peak throughput; absent until both windows have enough valid tests.", PATH),
+    Metric("throughput_tests_total", "counter", "Planned throughput tests that are due, by outcome; failed ones are never 0 bytes per second.", ("src", "dst", "lane", "outcome")),
+    # Incidents.
+    Metric("incident_active", "gauge", "1 for each open incident.", ("rule", "severity", "kind", "element")),
+    # NICs.
+    Metric("nic_receive_bytes_total", "counter", "Bytes received since the collector first saw the NIC; resets of the device left out.", NIC),
+    Metric("nic_transmit_bytes_total", "counter", "Bytes transmitted since the collector first saw the NIC; resets of the device left out.", NIC),
+    Metric("nic_receive_peak_bytes_per_second", "gauge", "Highest one-second receive rate in the newest closed 10 s window.", NIC),
+    Metric("nic_transmit_peak_bytes_per_second", "gauge", "Highest one-second transmit rate in the newest closed 10 s window.", NIC),
+    Metric("nic_speed_bytes_per_second", "gauge", "Link speed; absent where the kernel does not know it.", NIC),
+    # Agents.
+    Metric("agent_last_seen_timestamp_seconds", "gauge", "When the collector last received a batch from the agent (collector's clock).", AGENT),
+    Metric("agent_connected", "gauge", "1 while the agent's stream is open.", AGENT),
+    Metric("agent_clock_error_seconds", "gauge", "Bound on the agent's clock error; absent where its source gives none.", AGENT),
+    Metric("agent_clock_synchronised", "gauge", "1 if the agent's kernel calls its clock synchronised.", AGENT),
+    Metric("agent_spool_bytes", "gauge", "Bytes in the agent's spool that wait for the collector.", AGENT),
+    Metric("agent_records_dropped_total", "counter", "Records the agent dropped to stay inside its spool's limits.", AGENT),
+    Metric("agent_part_working", "gauge", "0 for each part of an agent that does not work, with its state.", (*AGENT, "part", "state")),
+    # The collector itself.
+    Metric("collector_build_info", "gauge", "Always 1; the version is a label.", ("version",)),
+    Metric("collector_batches_total", "counter", "Batches in the log, by class.", ("class",)),
+    Metric("collector_batches_quarantined_total", "counter", "Batches stored that do not stand in their chain, by reason.", ("reason",)),
+    Metric("collector_records_unreadable_total", "counter", "Records in good batches that could not be decoded."),
+    Metric("collector_analysis_lag_seconds", "gauge", "Age of the oldest log entry that analysis has not read."),
+    Metric("collector_snapshot_age_seconds", "gauge", "Age of the figures in this scrape."),
+    Metric("collector_rule_errors_total", "counter", "Runs of a rule that raised an error.", ("rule",)),
+    Metric("collector_scrape_errors", "gauge", "1 for each part of this scrape that failed and is left out.", ("part",)),
+    Metric("collector_scrape_duration_seconds", "gauge", "Time taken to render this scrape."),
+)  # fmt: skip
+
+BY_NAME = {metric.name: metric for metric in METRICS}

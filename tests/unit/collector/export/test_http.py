@@ -1,0 +1,146 @@
+"""The HTTP interface over rows in memory: shapes, spans, errors, health."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from starlette.testclient import TestClient
+
+from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO
+from collector.export.http import DAY_NS, EXPOSITION_TYPE, Sources, create_app
+from collector.model import AccountingRow, Attempt, Element, EndpointRow, Incident, NodeRow, PathStatus
+
+A = EndpointRow("a", "eth0", "198.18.1.1", "rail0")
+
+
+class Rows:
+    """A reader that answers from lists and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[object, ...]] = []
+        self.fault: Exception | None = None
+
+    def nodes(self) -> Sequence[NodeRow]:
+        return [NodeRow("a", "s", "r1", (A,), False, None, None, None, None, None, None, None, None)]
+
+    def paths(self) -> Sequence[PathStatus]:
+        if self.fault:
+            raise self.fault
+        return [
+            PathStatus(
+                index, "a", "b", A, None, "198.18.1.2", "rail0", PROTOCOL_ICMP_ECHO, 0, 20, 1, 0.05, 90_000, 120_000,
+                False, None,
+            )
+            for index in (3, 1, 2)
+        ]  # fmt: skip
+
+    def incidents(self, from_ns: int, to_ns: int, active_only: bool) -> Sequence[Incident]:
+        self.asked.append(("incidents", from_ns, to_ns, active_only))
+        return [Incident("x", "loss", 1, Element("uplink", "r1"), "critical", 1, None, 2, "lost", {"lost": 3})]
+
+    def timetable(self, from_ns: int, to_ns: int) -> Sequence[Attempt]:
+        self.asked.append(("timetable", from_ns, to_ns))
+        return []
+
+    def accounting(self, from_ns: int, to_ns: int) -> Sequence[AccountingRow]:
+        return [AccountingRow("a", "b", "rail0", 1, 5, 4, 1, 0, 0, 0, {"ok": 4, "refused": 1})]
+
+
+@pytest.fixture
+def rows() -> Rows:
+    return Rows()
+
+
+@pytest.fixture
+def client(rows: Rows) -> TestClient:
+    return make(rows)
+
+
+def make(
+    rows: Rows,
+    metrics: Callable[[], str] = lambda: "up 1\n",
+    health: Callable[[], Mapping[str, str]] = lambda: {"log": "ok"},
+) -> TestClient:
+    sources = Sources(rows, metrics, health, lambda row: replace(row, connected=True))
+    return TestClient(create_app(sources), raise_server_exceptions=False)
+
+
+def test_items_come_in_order_and_in_pages(client: TestClient) -> None:
+    first = client.get("/api/v1/paths", params={"limit": 2}).json()
+    second = client.get("/api/v1/paths", params={"limit": 2, "cursor": first["next"]}).json()
+    assert [row["path_id"][-1] for row in first["items"] + second["items"]] == ["1", "2", "3"]
+    assert second["next"] is None
+    assert first["items"][0]["protocol"] == "icmp_echo"
+    assert first["items"][0]["loss_ratio"] == 0.05
+
+
+def test_a_node_shows_its_live_session(client: TestClient) -> None:
+    assert client.get("/api/v1/nodes").json()["items"][0]["connected"] is True
+
+
+def test_a_span_is_passed_on(client: TestClient, rows: Rows) -> None:
+    query = {"from": "1970-01-01T00:00:01Z", "to": "1970-01-01T00:00:02Z", "active": "true"}
+    assert client.get("/api/v1/incidents", params=query).json()["items"][0]["rule"] == "loss"
+    assert rows.asked == [("incidents", 1_000_000_000, 2_000_000_000, True)]
+
+
+def test_the_timetable_looks_a_day_ahead(client: TestClient, rows: Rows) -> None:
+    assert client.get("/api/v1/timetable").json() == {"items": [], "next": None}
+    _, from_ns, to_ns = rows.asked[0]
+    assert isinstance(from_ns, int)
+    assert isinstance(to_ns, int)
+    assert to_ns - from_ns == 2 * DAY_NS
+
+
+def test_accounting_names_every_outcome(client: TestClient) -> None:
+    row = client.get("/api/v1/accounting").json()["items"][0]
+    assert row["planned"] == row["ok"] + row["failed"] + row["skipped"] + row["lost"]
+    assert row["window"] == "peak"
+    assert row["outcomes"] == {"ok": 4, "refused": 1}
+
+
+@pytest.mark.parametrize(
+    ("url", "status", "code"),
+    [
+        ("/api/v1/incidents?from=never", 400, "bad_query"),
+        ("/api/v1/incidents?from=2026-12-02T00:00:00Z&to=2026-12-01T00:00:00Z", 400, "bad_query"),
+        ("/api/v1/paths?limit=0", 400, "bad_query"),
+        ("/api/v1/paths?limit=x", 400, "bad_query"),
+        ("/api/v1/paths?cursor=*", 400, "bad_query"),
+        ("/api/v1/nothing", 404, "not_found"),
+    ],
+)
+def test_errors_have_one_shape(client: TestClient, url: str, status: int, code: str) -> None:
+    answer = client.get(url)
+    assert answer.status_code == status
+    assert set(answer.json()) == {"error"}
+    assert answer.json()["error"]["code"] == code
+    assert answer.json()["error"]["message"]
+
+
+def test_nothing_can_be_written(client: TestClient) -> None:
+    assert client.post("/api/v1/paths").json()["error"]["code"] == "method_not_allowed"
+
+
+def test_a_fault_of_ours_tells_no_more_than_its_kind(client: TestClient, rows: Rows) -> None:
+    rows.fault = RuntimeError("secret path")
+    answer = client.get("/api/v1/paths")
+    assert answer.status_code == 500
+    assert answer.json()["error"] == {"code": "internal", "message": "the collector failed to answer: RuntimeError"}
+
+
+def test_metrics_are_prometheus_text(client: TestClient) -> None:
+    answer = client.get("/metrics")
+    assert (answer.status_code, answer.text, answer.headers["content-type"]) == (200, "up 1\n", EXPOSITION_TYPE)
+
+
+def test_health_names_the_part_that_fails(rows: Rows) -> None:
+    assert make(rows).get("/healthz").json() == {"status": "ok", "parts": {"log": "ok"}}
+    failing = make(rows, health=lambda: {"log": "ok", "analysis": "stopped"}).get("/healthz")
+    assert failing.status_code == 503
+    assert failing.json() == {"status": "failing", "parts": {"log": "ok", "analysis": "stopped"}}
+
+
+def test_the_description_of_the_api_is_served(client: TestClient) -> None:
+    paths = client.get("/api/v1/openapi.json").json()["paths"]
+    assert {f"/api/v1/{name}" for name in ("nodes", "paths", "incidents", "timetable", "accounting")} <= set(paths)
