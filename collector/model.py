@@ -311,7 +311,7 @@ class RoundTripWindow:
 class Element:
     """A part of the network at the granularity the labels support."""
 
-    kind: str  # path, endpoint, rack, uplink, fabric, site_link, agent, path_pair
+    kind: str  # path, endpoint, node, target, rack_pair, uplink, rack, site_link, fabric, agent
     name: str
 
 
@@ -328,6 +328,21 @@ class Flag:
     values: Mapping[str, float | int | str]  # figures with units in their names, N included
     children: Sequence[str] = ()  # path ids (hex) or nodes it stands on
     evidence: Sequence[Source] = ()
+    replaces: Sequence["Element"] = ()  # smaller or larger elements that the same cause was laid to before
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """What was said, and when, by the collector's clock. Never rewritten: verdicts are, alerts are not."""
+
+    said_time_ns: int
+    incident_id: str
+    status: str  # raised, changed, cleared, withdrawn
+    rule: str
+    element: Element
+    severity: str
+    opened_time_ns: int
+    summary: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,89 @@
+"""What is hot: one immutable picture of the newest figures, made by the analysis thread for ``/metrics`` and the API.
+
+A reader takes the whole object once and never sees half a step. Counters start with the process and move only on
+samples that arrived within ``YOUNG_NS`` of being measured: a drained backlog must not make ``rate()`` explode.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from collector.model import Incident, NodeRow, PathStatus, Swing
+
+YOUNG_NS = 120 * 1_000_000_000
+PACKET_OUTCOMES = ("replied", "lost", "unreachable", "corrupt", "unresolved", "send_failed", "skipped")
+
+# Upper bounds of the delay histogram in ns; the last bucket is +Inf.
+DELAY_BOUNDS_NS = tuple(round(1_000 * 10 ** (step / 3)) for step in range(22))  # 1 µs … 10 s, three a decade
+
+
+@dataclass(frozen=True, slots=True)
+class PathTotals:
+    """Packets of one round-trip path since the process started; ``outcomes`` in the order of PACKET_OUTCOMES."""
+
+    path_id: int
+    src: str
+    outcomes: Sequence[int]
+    duplicates: int
+    late: int
+
+    @property
+    def sent(self) -> int:
+        """Inside the loss ratio: replied, lost, unreachable, corrupt."""
+        return sum(self.outcomes[:4])
+
+    @property
+    def lost(self) -> int:
+        """Lost, unreachable or corrupt (RFC 6673, RFC 7680)."""
+        return sum(self.outcomes[1:4])
+
+
+@dataclass(frozen=True, slots=True)
+class DelayHistogram:
+    """Round-trip delays between two racks on one lane since the process started; loaded samples included."""
+
+    src_rack: str
+    dst_rack: str  # a rack, or a target's name
+    lane: str
+    counts: Sequence[int]  # one more than DELAY_BOUNDS_NS; not cumulative
+    sum_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class NicStatus:
+    """One NIC. Totals count from first sight in this process, resets left out; peaks are of the newest 10 s."""
+
+    node: str
+    nic: str
+    time_ns: int  # of the newest tick
+    receive_bytes_total: int
+    transmit_bytes_total: int
+    receive_peak_bytes_per_second: float | None
+    transmit_peak_bytes_per_second: float | None
+    speed_bps: int | None
+    resets: int
+    counters: Mapping[str, int] = field(default_factory=dict)  # raw values as last read, by the kernel's names
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that ``/metrics`` and the hot part of the API need."""
+
+    made_time_ns: int = 0  # collector's clock
+    through_time_ns: int | None = None  # event time through which loss and delay have been judged
+    position: int = 0  # log position through which everything is counted
+    lag_ns: int = 0  # age of the oldest log entry not read yet; 0 when there is none
+    lag_entries: int = 0
+    nodes: Sequence[NodeRow] = ()
+    paths: Mapping[int, PathStatus] = field(default_factory=dict)
+    totals: Mapping[int, PathTotals] = field(default_factory=dict)
+    delays: Sequence[DelayHistogram] = ()
+    swings: Sequence[Swing] = ()
+    attempts: Mapping[tuple[str, str, str, str], int] = field(default_factory=dict)
+    """Due slots by (client node, server node, lane, outcome in lower case); ``lost`` included, pending not."""
+    incidents: Sequence[Incident] = ()  # open ones
+    nics: Sequence[NicStatus] = ()
+    batches: Mapping[str, int] = field(default_factory=dict)  # by class in lower case, in the log
+    quarantined: Mapping[str, int] = field(default_factory=dict)  # batches, by ChainFault
+    unreadable_records: int = 0
+    rule_errors: Mapping[str, int] = field(default_factory=dict)
+    step_errors: int = 0  # steps of analysis that failed as a whole and were tried again
