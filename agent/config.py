@@ -1,0 +1,235 @@
+"""agent.yaml: what it may hold, its defaults, and every fault at its line.
+
+``parse`` is pure but for the ``look`` it is given; ``read`` is the one that touches the disk. Files named in the file
+are taken relative to it. There is no reload: a restart is the reload.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from bandwitness.settings import Duration, Fault, Place, SettingsError, Size, load
+
+DAY_NS = 86_400_000_000_000
+MAX_COLLECTORS = 16
+Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+class IdentitySection(msgspec.Struct, frozen=True, kw_only=True):
+    """Files of the mTLS identity. ``server_name``: the collector's name in its certificate, where the address is not
+    in it."""
+
+    ca: Text
+    certificate: Text
+    key: Text
+    server_name: str = ""
+
+
+class SpoolSection(msgspec.Struct, frozen=True, kw_only=True):
+    """How much may wait for the collector."""
+
+    max_bytes: Size = Size(2**30)
+    max_age: Duration = Duration(14 * DAY_NS)
+
+
+class AgentSection(msgspec.Struct, frozen=True, kw_only=True):
+    name: Name
+    state_dir: Text
+    collectors: tuple[str, ...]
+    identity: IdentitySection | None = None
+    spool: SpoolSection = SpoolSection()
+    iperf3: Text = "iperf3"
+    log_level: LogLevel = "info"
+
+
+class AgentFile(msgspec.Struct, frozen=True, kw_only=True):
+    agent: AgentSection
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A collector's host (name, IPv4 or IPv6 without brackets) and port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether plain text stays inside this host."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityFiles:
+    ca: Path
+    certificate: Path
+    key: Path
+    server_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """A whole valid configuration. ``sha256`` is that of the file's bytes and goes into every header."""
+
+    name: str
+    state_dir: Path
+    collectors: tuple[Address, ...]
+    identity: IdentityFiles | None
+    spool_max_bytes: int
+    spool_max_age_ns: int
+    iperf3: str
+    log_level: LogLevel
+    sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What matters of a file that the configuration names: permission bits and owner."""
+
+    mode: int
+    uid: int
+
+
+Look = Callable[[Path], FileFacts]  # raises OSError
+
+
+def look(path: Path) -> FileFacts:
+    """Opens the file for reading and says what it is.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        facts = os.fstat(file.fileno())
+    return FileFacts(stat.S_IMODE(facts.st_mode), facts.st_uid)
+
+
+def key_fault(facts: FileFacts, path: Path) -> str | None:
+    """Why a private key must not be used; PostgreSQL's rule: 0600, or 0640 where root owns it and we are its group."""
+    allowed = 0o640 if facts.uid == 0 else 0o600
+    if facts.mode & 0o777 & ~allowed & 0o077:
+        return f"{path} can be read by others (mode {facts.mode:04o}): chmod 600 {path}"
+    return None
+
+
+def parse_address(text: str) -> Address:
+    """``10.0.0.1:7443``, ``[2001:db8::1]:7443`` or ``name:7443``.
+
+    Raises:
+        ValueError: anything else; the message says what is allowed.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
+        raise ValueError(f"expected HOST:PORT such as 10.0.0.1:7443, found {text!r}")
+    if host.startswith("[") and host.endswith("]"):
+        try:
+            return Address(str(ip_address(host[1:-1])), int(port))
+        except ValueError:
+            raise ValueError(f"no IPv6 address in the brackets of {text!r}") from None
+    if ":" in host:
+        raise ValueError(f"an IPv6 address stands in brackets: [{host}]:{port}")
+    if not host or any(not (c.isalnum() or c in ".-_") for c in host):
+        raise ValueError(f"expected HOST:PORT such as 10.0.0.1:7443, found {text!r}")
+    return Address(host, int(port))
+
+
+def parse(text: str, source: str, base: Path, *, look: Look = look) -> AgentConfig:
+    """The configuration in ``text``.
+
+    Args:
+        text: the YAML document.
+        source: the file's name, for messages.
+        base: the directory that relative file names start from.
+        look: reads the facts of a file that the configuration names.
+
+    Raises:
+        SettingsError: with every fault found, each with line, column and key.
+    """
+
+    def check(file: AgentFile) -> Iterator[tuple[Place, str]]:
+        yield from _collector_faults(file.agent)
+        yield from _file_faults(file.agent, base, look)
+
+    section = load(text, AgentFile, source, check=check).agent
+    identity = section.identity
+    return AgentConfig(
+        name=section.name,
+        state_dir=base / section.state_dir,
+        collectors=tuple(parse_address(entry) for entry in section.collectors),
+        identity=None
+        if identity is None
+        else IdentityFiles(base / identity.ca, base / identity.certificate, base / identity.key, identity.server_name),
+        spool_max_bytes=section.spool.max_bytes,
+        spool_max_age_ns=section.spool.max_age,
+        # A bare name is found on PATH, a path starts from the file like all others.
+        iperf3=str(base / section.iperf3) if "/" in section.iperf3 else section.iperf3,
+        log_level=section.log_level,
+        sha256=sha256(text.encode()).digest(),
+    )
+
+
+def _collector_faults(section: AgentSection) -> Iterator[tuple[Place, str]]:
+    place: Place = ("agent", "collectors")
+    if not 1 <= len(section.collectors) <= MAX_COLLECTORS:
+        yield place, f"expected 1 to {MAX_COLLECTORS} collectors, found {len(section.collectors)}"
+    seen: set[Address] = set()
+    for index, entry in enumerate(section.collectors):
+        try:
+            address = parse_address(entry)
+        except ValueError as error:
+            yield (*place, index), str(error)
+            continue
+        if address in seen:
+            yield (*place, index), f"{address} stands here twice"
+        seen.add(address)
+        if section.identity is None and not address.loopback:
+            yield (
+                (*place, index),
+                f"{address} is not on this host: without identity (ca, certificate, key) only loopback is allowed",
+            )
+
+
+def _file_faults(section: AgentSection, base: Path, look: Look) -> Iterator[tuple[Place, str]]:
+    if section.spool.max_bytes < 2**20:
+        yield ("agent", "spool", "max_bytes"), "expected 1MiB or more"
+    if section.identity is None:
+        return
+    for key in ("ca", "certificate", "key"):
+        path = base / getattr(section.identity, key)
+        try:
+            facts = look(path)
+        except OSError as error:
+            yield ("agent", "identity", key), f"{path} cannot be read: {error.strerror}"
+            continue
+        if key == "key" and (fault := key_fault(facts, path)):
+            yield ("agent", "identity", key), fault
+
+
+def read(path: Path) -> AgentConfig:
+    """The configuration in the file ``path``.
+
+    Raises:
+        SettingsError: with every fault; a file that cannot be read is one fault at its first line.
+    """
+    try:
+        text = path.read_bytes().decode()
+    except OSError as error:
+        raise SettingsError(str(path), [Fault(1, 1, "", f"cannot be read: {error.strerror}")]) from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(str(path), [Fault(1, 1, "", f"is not UTF-8 text (byte {error.start})")]) from None
+    return parse(text, str(path), path.resolve().parent)

@@ -1,0 +1,45 @@
+"""``/proc/net/dev``: text in, counters by interface out. Pure.
+
+The kernel's column titles are not its counter names: "drop" on the receive side is rx_dropped + rx_missed_errors,
+"frame" the sum of four counters (net/core/net-procfs.c, dev_seq_printf_stats). Only columns that mean the same as the
+file of that name in ``/sys/class/net/*/statistics`` are given back.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# Names hold anything but white space and "/", so also colons; the numbers hold none: split at the last colon before
+# them, with or without a space behind it.
+_LINE = re.compile(r"\s*(\S+):\s*(\d+(?:\s+\d+){15})\s*")
+_COLUMNS = {
+    "rx_bytes": 0,
+    "rx_packets": 1,
+    "rx_errors": 2,
+    "tx_bytes": 8,
+    "tx_packets": 9,
+    "tx_errors": 10,
+    "tx_dropped": 11,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NetDev:
+    """Counters by interface and kernel name; ``faults`` are lines that could not be read, as they stand."""
+
+    counters: Mapping[str, Mapping[str, int]]
+    faults: tuple[str, ...]
+
+
+def parse(text: str) -> NetDev:
+    """Reads the whole file. A line that fails costs only itself."""
+    counters: dict[str, Mapping[str, int]] = {}
+    faults: list[str] = []
+    for line in text.splitlines()[2:]:  # two lines of titles
+        match = _LINE.fullmatch(line)
+        if match:
+            numbers = match[2].split()
+            counters[match[1]] = {name: int(numbers[column]) for name, column in _COLUMNS.items()}
+        elif line.strip():
+            faults.append(line)
+    return NetDev(counters, tuple(faults))

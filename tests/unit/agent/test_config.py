@@ -1,0 +1,189 @@
+"""agent.yaml: defaults, addresses, files, and every fault at its line."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.config import Address, AgentConfig, FileFacts, IdentityFiles, key_fault, look, parse, parse_address, read
+from bandwitness.settings import SettingsError
+
+BASE = Path("/etc/bandwitness")
+FULL = """\
+agent:
+  name: gpu-r1-01
+  state_dir: state
+  collectors: ["10.0.0.1:7443", "[2001:db8::1]:7443", "collector.example:7443"]
+  identity: {ca: ca.pem, certificate: gpu-r1-01.pem, key: /keys/gpu-r1-01.key, server_name: collector}
+  spool: {max_bytes: 64MiB, max_age: 2d}
+  iperf3: opt/iperf3
+  log_level: debug
+"""
+LOOPBACK = """\
+agent:
+  name: a
+  state_dir: /var/lib/bandwitness
+  collectors: ["127.0.0.1:7443", "[::1]:7443", "localhost:7443"]
+"""
+
+
+def fine(path: Path) -> FileFacts:
+    return FileFacts(mode=0o600, uid=1000)
+
+
+def faults(text: str, **mode: int) -> list[str]:
+    def facts(path: Path) -> FileFacts:
+        return FileFacts(mode.get(path.suffix[1:], 0o600), 1000)
+
+    with pytest.raises(SettingsError) as caught:
+        parse(text, "agent.yaml", BASE, look=facts)
+    return [str(fault) for fault in caught.value.faults]
+
+
+def test_everything_set() -> None:
+    config = parse(FULL, "agent.yaml", BASE, look=fine)
+    assert config == AgentConfig(
+        name="gpu-r1-01",
+        state_dir=BASE / "state",
+        collectors=(Address("10.0.0.1", 7443), Address("2001:db8::1", 7443), Address("collector.example", 7443)),
+        identity=IdentityFiles(BASE / "ca.pem", BASE / "gpu-r1-01.pem", Path("/keys/gpu-r1-01.key"), "collector"),
+        spool_max_bytes=64 * 2**20,
+        spool_max_age_ns=2 * 86_400 * 10**9,
+        iperf3="/etc/bandwitness/opt/iperf3",
+        log_level="debug",
+        sha256=config.sha256,
+    )
+    assert len(config.sha256) == 32
+
+
+def test_defaults() -> None:
+    config = parse(LOOPBACK, "agent.yaml", BASE)
+    assert config.identity is None
+    assert (config.spool_max_bytes, config.spool_max_age_ns) == (2**30, 14 * 86_400 * 10**9)
+    assert (config.iperf3, config.log_level) == ("iperf3", "info")
+    assert [str(address) for address in config.collectors] == ["127.0.0.1:7443", "[::1]:7443", "localhost:7443"]
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("10.0.0.1:7443", Address("10.0.0.1", 7443)),
+        ("[::1]:1", Address("::1", 1)),
+        ("[fe80::1%ens1f0]:65535", Address("fe80::1%ens1f0", 65535)),
+        ("collector-1.example:7443", Address("collector-1.example", 7443)),
+    ],
+)
+def test_addresses(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+    assert str(address) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "host", ":7443", "host:", "host:0", "host:65536", "host:x", "::1:7443", "[::1]", "[host]:1", "a b:1", "x/y:1"],
+)
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected HOST:PORT|IPv6"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("address", "loopback"),
+    [("127.9.9.9:1", True), ("[::1]:1", True), ("localhost:1", True), ("10.0.0.1:1", False), ("localhost.x:1", False)],
+)
+def test_what_stays_inside_the_host(address: str, loopback: bool) -> None:
+    assert parse_address(address).loopback is loopback
+
+
+def test_every_fault_is_named_at_its_line() -> None:
+    text = """\
+agent:
+  name: -x
+  state_dir: ''
+  colectors: []
+  spool: {max_bytes: big}
+"""
+    assert faults(text) == [
+        "line 1:1 agent: the key collectors is missing",
+        "line 2:3 agent.name: expected str matching regex '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$', found '-x'",
+        "line 3:3 agent.state_dir: expected str of length >= 1, found ''",
+        "line 4:3 agent.colectors: unknown key; did you mean collectors?",
+        "line 5:11 agent.spool.max_bytes: expected a size such as 64MiB, 10GB, found 'big'",
+    ]
+
+
+def test_only_loopback_without_an_identity() -> None:
+    text = LOOPBACK.replace("localhost:7443", "10.0.0.1:7443")
+    (fault,) = faults(text)
+    assert fault.startswith("line 4:48 agent.collectors[2]: 10.0.0.1:7443 is not on this host: without identity")
+
+
+def test_faults_of_collectors_and_files_come_together() -> None:
+    text = FULL.replace("collector.example:7443", "10.0.0.1:7443").replace("[2001:db8::1]", "2001:db8::1")
+    text = text.replace("64MiB", "1kB")
+    key = "/keys/gpu-r1-01.key"
+    assert faults(text, key=0o644) == [
+        "line 4:33 agent.collectors[1]: an IPv6 address stands in brackets: [2001:db8::1]:7443",
+        "line 4:53 agent.collectors[2]: 10.0.0.1:7443 stands here twice",
+        f"line 5:54 agent.identity.key: {key} can be read by others (mode 0644): chmod 600 {key}",
+        "line 6:11 agent.spool.max_bytes: expected 1MiB or more",
+    ]
+
+
+def test_a_file_that_is_missing_is_a_fault_where_it_is_named() -> None:
+    def missing(path: Path) -> FileFacts:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    with pytest.raises(SettingsError) as caught:
+        parse(FULL, "agent.yaml", BASE, look=missing)
+    assert [fault.key for fault in caught.value.faults] == [
+        "agent.identity.ca",
+        "agent.identity.certificate",
+        "agent.identity.key",
+    ]
+    assert "/etc/bandwitness/ca.pem cannot be read: No such file" in str(caught.value.faults[0])
+
+
+@pytest.mark.parametrize("collectors", ["[]", "[" + ", ".join(f'"127.0.0.1:{port}"' for port in range(1, 18)) + "]"])
+def test_one_to_sixteen_collectors(collectors: str) -> None:
+    text = LOOPBACK.replace('["127.0.0.1:7443", "[::1]:7443", "localhost:7443"]', collectors)
+    assert "expected 1 to 16 collectors" in faults(text)[0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "uid", "refused"),
+    [
+        (0o600, 1000, False),
+        (0o400, 1000, False),
+        (0o640, 1000, True),
+        (0o640, 0, False),  # root's, and our group may read it
+        (0o660, 0, True),
+        (0o604, 0, True),
+        (0o644, 0, True),
+    ],
+)
+def test_who_may_read_a_key(mode: int, uid: int, refused: bool) -> None:
+    assert bool(key_fault(FileFacts(mode, uid), Path("k"))) is refused
+
+
+def test_looking_at_a_real_file(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("secret")
+    key.chmod(0o640)
+    assert look(key) == FileFacts(0o640, os.getuid())
+    with pytest.raises(FileNotFoundError):
+        look(tmp_path / "none")
+
+
+def test_names_are_relative_to_the_file_that_holds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("agent.yaml").write_text(LOOPBACK.replace("/var/lib/bandwitness", "state"))
+    assert read(Path("agent.yaml")).state_dir == tmp_path / "state"
+
+
+def test_a_file_that_cannot_be_read_is_one_fault(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read: No such file"):
+        read(tmp_path / "none.yaml")
+    (tmp_path / "latin.yaml").write_bytes(b"agent: {name: caf\xe9}")
+    with pytest.raises(SettingsError, match="not UTF-8"):
+        read(tmp_path / "latin.yaml")
