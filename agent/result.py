@@ -148,6 +148,18 @@ class ClockReading:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """From here to there nothing of this class was recorded, and it was our doing."""
+
+    reason: int  # GapReason
+    batch_class: int  # BatchClass
+    from_time_ns: int
+    to_time_ns: int
+    records: int | None = None  # None: not known how many
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """The agent on itself, once a flush."""
 
