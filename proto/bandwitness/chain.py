@@ -135,6 +135,8 @@ def read_payload(parsed: Header, payload: bytes) -> list[bytes]:
         records = list(Payload.FromString(payload).record)
     except DecodeError as error:
         raise ChainError(ChainFault.UNREADABLE_PAYLOAD, str(error)) from None
+    if len(payload) != parsed.payload_bytes:  # parsers skip fields they do not know, so records prove too little
+        raise ChainError(ChainFault.PAYLOAD_MISMATCH, f"{len(payload)} bytes of payload, {parsed.payload_bytes} signed")
     if len(records) != parsed.record_count or merkle.root(records) != parsed.payload_root:
         raise ChainError(ChainFault.PAYLOAD_MISMATCH, f"seq {parsed.seq} of {parsed.agent_id}")
     return records

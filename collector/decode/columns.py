@@ -1,0 +1,191 @@
+"""Columns of one record into numpy arrays, without a Python loop over samples. Pure.
+
+Every length is checked against the bytes that were really sent before anything of that length is made: a run length
+or a count costs a few bytes on the wire and must not cost gigabytes here.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bandwitness.v1.record_pb2 import (
+    DELAY_FAULT_UNSPECIFIED,
+    PACKET_MARK_UNSPECIFIED,
+    PACKET_OUTCOME_REPLIED,
+    PACKET_OUTCOME_SKIPPED,
+    NicColumns,
+    RoundTripColumns,
+)
+from collector.model import CounterSetRow, NicSamples, RoundTripSamples, Source
+
+Ints = NDArray[np.int64]
+
+MAX_TIME_NS = 1 << 62  # the year 2116; sums of two stay inside 63 bits
+MAX_STEP_NS = 10 * 86_400 * 1_000_000_000  # between two samples, and of a round trip
+MAX_CELLS = 4_000_000  # counters × ticks of one record
+
+
+class ColumnsError(ValueError):
+    """Columns that contradict each other; the text says how."""
+
+
+def round_trip(source: Source, columns: RoundTripColumns) -> RoundTripSamples:
+    """Samples of one RoundTripColumns.
+
+    Raises:
+        ColumnsError: lengths that do not fit each other, or values beyond all sense.
+    """
+    path_ids = np.array(columns.path_id, np.uint64)
+    counts = np.array(columns.sample_count, np.int64)
+    first_sequences = np.array(columns.first_sequence, np.uint64)
+    offsets = np.array(columns.first_send_offset_ns, np.int64)
+    if not len(path_ids) == len(counts) == len(first_sequences) == len(offsets):
+        raise ColumnsError("the path table has columns of different length")
+    deviations = np.array(columns.send_deviation_ns, np.int64)
+    total = len(deviations) + int(np.count_nonzero(counts))
+    if int(counts.sum()) != total:
+        raise ColumnsError(f"{int(counts.sum())} samples counted, {total} sent")
+    outcomes = _outcomes(columns, total)
+    return RoundTripSamples(
+        source=source,
+        method=columns.method,
+        stamp_source=columns.stamp_source,
+        interval_ns=_step(columns.interval_ns),
+        waiting_time_ns=_step(columns.waiting_time_ns),
+        path_ids=path_ids,
+        first_sequences=first_sequences,
+        sample_counts=counts,
+        send_times_ns=_send_times(columns, counts, offsets, deviations),
+        outcomes=outcomes,
+        round_trip_delays_ns=_delays(columns, outcomes),
+        marks=_marks(columns),
+    )
+
+
+def nic(source: Source, node: str, columns: NicColumns, counter_set: CounterSetRow) -> NicSamples:
+    """Samples of one NicColumns, counters unfolded from their differences.
+
+    Raises:
+        ColumnsError: lengths that do not fit each other, or values beyond all sense.
+    """
+    counters, ticks = len(counter_set.counters), columns.tick_count
+    deviations = np.array(columns.tick_deviation_ns, np.int64)
+    if ticks != (len(deviations) + 1 if ticks else 0):
+        raise ColumnsError(f"{ticks} ticks counted, {len(deviations)} deviations sent")
+    if columns.speed_bps >= 1 << 63:
+        raise ColumnsError(f"a speed of {columns.speed_bps} bit/s")
+    if counters * ticks > MAX_CELLS:
+        raise ColumnsError(f"{counters} counters × {ticks} ticks in one record")
+    values = np.array(columns.value, np.int64).view(np.uint64)
+    present = _present(columns, counters, ticks)
+    if len(values) != int(np.count_nonzero(present)):
+        raise ColumnsError(f"{len(values)} values sent, {int(np.count_nonzero(present))} announced")
+    steps = deviations + _step(columns.interval_ns)
+    _check_span(columns.base_time_ns, steps)
+    times = np.empty(ticks, np.int64)
+    if ticks:
+        times[0] = columns.base_time_ns
+        np.cumsum(steps, out=times[1:])
+        times[1:] += columns.base_time_ns
+    unfolded = np.zeros((counters, ticks), np.uint64)
+    unfolded[present] = _unfold(values, np.count_nonzero(present, axis=1))
+    return NicSamples(
+        source=source,
+        node=node,
+        nic=columns.nic,
+        counters=counter_set.counters,
+        tick_times_ns=times,
+        values=unfolded,
+        present=present,
+        speed_bps=columns.speed_bps if columns.HasField("speed_bps") else None,
+        mtu_bytes=columns.mtu_bytes if columns.HasField("mtu_bytes") else None,
+        carrier=columns.carrier if columns.HasField("carrier") else None,
+        fault=columns.fault,
+    )
+
+
+def _unfold(values: NDArray[np.uint64], counts: Ints) -> NDArray[np.uint64]:
+    """Running sums of each counter's share of ``values``, modulo 2^64."""
+    sums = np.cumsum(values, dtype=np.uint64)
+    starts = (np.cumsum(counts) - counts)[counts > 0]
+    before = sums[starts] - values[starts]  # modulo 2^64: 0 for the first counter
+    unfolded: NDArray[np.uint64] = sums - np.repeat(before, counts[counts > 0])
+    return unfolded
+
+
+def _present(columns: NicColumns, counters: int, ticks: int) -> NDArray[np.bool_]:
+    if not columns.presence_run:
+        return np.ones((counters, ticks), np.bool_)
+    runs = np.array(columns.presence_run, np.int64)
+    if int((runs >> 1).sum()) != counters * ticks:
+        raise ColumnsError("the presence runs do not cover counters × ticks")
+    return np.repeat((runs & 1).astype(np.bool_), runs >> 1).reshape(counters, ticks)
+
+
+def _outcomes(columns: RoundTripColumns, total: int) -> NDArray[np.uint8]:
+    runs = np.array(columns.outcome_run, np.int64)
+    if int((runs >> 4).sum()) != total:
+        raise ColumnsError(f"{int((runs >> 4).sum())} outcomes for {total} samples")
+    outcome = (runs & 15).astype(np.uint8)
+    if len(outcome) and (outcome.min() < PACKET_OUTCOME_REPLIED or outcome.max() > PACKET_OUTCOME_SKIPPED):
+        raise ColumnsError("an outcome that is not defined")
+    return np.repeat(outcome, runs >> 4)
+
+
+def _send_times(columns: RoundTripColumns, counts: Ints, offsets: Ints, deviations: Ints) -> Ints:
+    filled = counts > 0
+    counts, starts = counts[filled], offsets[filled]
+    firsts = np.cumsum(counts) - counts
+    steps = np.zeros(int(counts.sum()), np.int64)
+    is_first = np.zeros(len(steps), np.bool_)
+    is_first[firsts] = True
+    steps[~is_first] = deviations
+    steps[~is_first] += _step(columns.interval_ns)
+    _check_span(columns.base_time_ns, starts)
+    _check_span(columns.base_time_ns, steps)
+    sums = np.cumsum(steps)
+    times: Ints = sums + np.repeat(starts + columns.base_time_ns - sums[firsts], counts)
+    return times
+
+
+def _check_span(base_ns: int, steps: Ints) -> None:
+    """Refuses what would leave 63 bits when added up (numpy would wrap in silence)."""
+    if not 0 <= base_ns < MAX_TIME_NS or float(np.abs(steps.astype(np.float64)).sum()) >= float(1 << 60):
+        raise ColumnsError("times beyond all sense")
+
+
+def _step(value_ns: int) -> int:
+    if value_ns > MAX_STEP_NS:
+        raise ColumnsError(f"an interval or waiting time of {value_ns} ns")
+    return value_ns
+
+
+def _delays(columns: RoundTripColumns, outcomes: NDArray[np.uint8]) -> Ints:
+    """One delay a sample; -1 where the sample has none."""
+    usable = outcomes == PACKET_OUTCOME_REPLIED
+    positions = np.array(columns.delay_fault_position, np.int64)
+    if len(positions) != len(columns.delay_fault) or DELAY_FAULT_UNSPECIFIED in columns.delay_fault:
+        raise ColumnsError("delay faults without a reason")
+    if len(positions):
+        if positions.max() >= len(usable) or not usable[positions].all() or len(np.unique(positions)) != len(positions):
+            raise ColumnsError("a delay fault on a sample that was not replied, or twice on one")
+        usable[positions] = False
+    delays = np.array(columns.round_trip_delay_ns, np.uint64)
+    if len(delays) != int(np.count_nonzero(usable)):
+        raise ColumnsError(f"{len(delays)} delays for {int(np.count_nonzero(usable))} replies")
+    if len(delays) and int(delays.max()) > MAX_STEP_NS:
+        raise ColumnsError(f"a round trip of {int(delays.max())} ns")
+    result = np.full(len(outcomes), -1, np.int64)
+    result[usable] = delays.astype(np.int64)
+    return result
+
+
+def _marks(columns: RoundTripColumns) -> tuple[tuple[int, int, int, int | None], ...]:
+    sizes = {len(columns.mark_path_id), len(columns.mark_sequence), len(columns.mark), len(columns.mark_delay_ns)}
+    if len(sizes) != 1 or PACKET_MARK_UNSPECIFIED in columns.mark:
+        raise ColumnsError("the marks have columns of different length")
+    return tuple(
+        (path_id, sequence, mark, _step(delay) or None)
+        for path_id, sequence, mark, delay in zip(
+            columns.mark_path_id, columns.mark_sequence, columns.mark, columns.mark_delay_ns, strict=True
+        )
+    )
