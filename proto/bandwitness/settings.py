@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
@@ -162,6 +162,7 @@ class _Document:
     value: Any
     places: dict[Place, tuple[int, int]]  # of the key in a mapping, of the item in a list
     faults: list[Fault]
+    partial: bool = False  # structs with faults are built all the same, see load()
 
     def fault(self, place: Place, message: str) -> None:
         at = place
@@ -264,9 +265,17 @@ def _scalar(value: Any, wanted: Any, place: Place, document: _Document) -> Any:
             raise ValueError("expected text: put it in quotes")
         return msgspec.convert(value, wanted)
     except (msgspec.ValidationError, ValueError) as error:
-        message = str(error).replace("`", "").split(" - at ")[0]
+        message = _allowed(wanted) or str(error).replace("`", "").split(" - at ")[0]
         document.fault(place, f"{message[:1].lower()}{message[1:]}, found {_shown(value)}")
         return None
+
+
+def _allowed(wanted: Any) -> str:
+    """What may stand here, where the type can say it better than msgspec: choices, and a Meta with a description."""
+    if get_origin(wanted) is Literal:
+        return f"expected {' or '.join(str(choice) for choice in get_args(wanted))}"
+    notes = [note.description for note in getattr(wanted, "__metadata__", ()) if isinstance(note, msgspec.Meta)]
+    return f"expected {notes[0]}" if notes and notes[0] else ""
 
 
 def _struct(value: Any, wanted: type[msgspec.Struct], place: Place, document: _Document) -> Any:
@@ -283,11 +292,15 @@ def _struct(value: Any, wanted: type[msgspec.Struct], place: Place, document: _D
             document.fault((*place, key), f"unknown key; {hint}")
     converted: dict[str, Any] = {}
     for name, field in fields.items():
+        known = len(document.faults)
         if name in value:
             converted[name] = _convert(value[name], types[name], (*place, name), document)
+            if converted[name] is None and len(document.faults) > known and not field.required:
+                del converted[name]  # the default stands in for what could not be read
         elif field.required:
             document.fault(place, f"the key {name} is missing")
-    if len(document.faults) > before:
+            converted[name] = None
+    if len(document.faults) > before and not document.partial:
         return None
     try:
         return wanted(**converted)
@@ -305,8 +318,22 @@ def _shown(value: Any) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
+def parse_time_of_day(text: str) -> TimeOfDay:
+    """Seconds after midnight in ``19:00``, ``24:00``.
+
+    Raises:
+        ValueError: not a time of day; the message says what is.
+    """
+    return _time_of_day(text.strip())
+
+
 def load(
-    text: str, wanted: type[T], source: str, *, check: Callable[[T], Iterator[tuple[Place, str]]] | None = None
+    text: str,
+    wanted: type[T],
+    source: str,
+    *,
+    check: Callable[[T], Iterator[tuple[Place, str]]] | None = None,
+    check_partial: bool = False,
 ) -> T:
     """Reads ``text`` into ``wanted``.
 
@@ -316,7 +343,9 @@ def load(
             ``__post_init__`` may raise ValueError for faults between its keys.
         source: the file's name, for messages.
         check: yields (place, message) for what only the whole file shows, such as a name that nothing defines. Not
-            called where the file does not even have the right shape.
+            called where the file does not even have the right shape, unless ``check_partial``.
+        check_partial: call ``check`` also then, so that all faults are found in one go. It is given structs in which
+            a value that could not be read is its default or, where it has none, None.
 
     Raises:
         SettingsError: with every fault found.
@@ -324,10 +353,13 @@ def load(
     document = _read(text, source)
     if document.value is None and not document.faults:
         raise SettingsError(source, [Fault(1, 1, "", "the file is empty")])
+    document.partial = check_partial
     result = _convert(document.value, wanted, (), document)
-    if not document.faults and check is not None:
+    if check is not None and result is not None and (check_partial or not document.faults):
+        read = {fault.key for fault in document.faults}
         for place, message in check(result):
-            document.fault(place, message)
+            if dotted(place) not in read:  # a value that could not be read is at fault once, not for its default too
+                document.fault(place, message)
     if document.faults:
         raise SettingsError(source, document.faults)
     return result  # type: ignore[no-any-return]

@@ -1,16 +1,30 @@
-"""collector.yaml: what it may hold, its defaults, and what only the whole file shows to be wrong. Pure."""
+"""What collector.yaml may hold, and its defaults. Pure."""
 
+from ipaddress import ip_address
 from typing import Annotated, Literal
 
 import msgspec
-from bandwitness.settings import Duration
+
+from bandwitness.settings import Duration, parse_time_of_day
 
 SECOND = 1_000_000_000
 DAY_S = 86_400
 Ratio = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1000)]
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
-Lane = Annotated[str, msgspec.Meta(pattern=r"^(rail[0-9]{1,2}|storage|management|wan)$")]
+Name = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z",
+        description="up to 63 letters, digits, dots, hyphens, underscores, not beginning with a mark",
+    ),
+]
+Lane = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(rail[0-9]{1,2}|storage|management|wan)\Z",
+        description="rail0 to rail99, storage, management or wan",
+    ),
+]
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,11 +44,62 @@ class Collector(msgspec.Struct, frozen=True, kw_only=True):
     tls: Tls | None = None
 
 
+def parse_window(text: str) -> tuple[int, int]:
+    """``"22:00-02:00"`` as seconds after local midnight, (79200, 7200). The end may lie on the next day.
+
+    Raises:
+        ValueError: not a window, or one without length; the message says what is.
+    """
+    start, dash, end = text.partition("-")
+    try:
+        if not dash:
+            raise ValueError
+        start_s, end_s = int(parse_time_of_day(start)), int(parse_time_of_day(end))
+    except ValueError:
+        raise ValueError(
+            'expected a window HH:MM-HH:MM or HH:MM:SS-HH:MM:SS between 00:00 and 24:00, such as "19:00-23:00"'
+        ) from None
+    if start_s == end_s or (start_s, end_s) == (DAY_S, 0):
+        raise ValueError("the window has no length: its end is its start; a whole day is 00:00-24:00")
+    if start_s == DAY_S:
+        raise ValueError("a window cannot start at 24:00: write 00:00")
+    return start_s, end_s
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """``"127.0.0.1:7443"`` or ``"[::1]:7443"`` as address and port; port 0 lets the kernel choose.
+
+    Raises:
+        ValueError: not an address to listen on; the message says what is.
+    """
+    host, colon, port = text.rpartition(":")
+    try:
+        if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+            raise ValueError
+        bracketed = host.startswith("[") and host.endswith("]")
+        address = ip_address(host[1:-1] if bracketed else "127.0.0.1" if host == "localhost" else host)
+        if bracketed != (address.version == 6):
+            raise ValueError
+    except ValueError:
+        raise ValueError("expected ADDRESS:PORT such as 127.0.0.1:7443 or [::1]:7443") from None
+    return str(address), int(port)
+
+
 class Windows(msgspec.Struct, frozen=True, kw_only=True):
     """Local times of day, ``"19:00-23:00"``; the end is exclusive and may lie on the next day."""
 
     peak: tuple[str, ...] = ("19:00-23:00",)
     offpeak: tuple[str, ...] = ("02:00-06:00",)
+
+    @property
+    def peak_ranges(self) -> tuple[tuple[int, int], ...]:
+        """Seconds after local midnight, as of ``parse_window``."""
+        return tuple(parse_window(text) for text in self.peak)
+
+    @property
+    def offpeak_ranges(self) -> tuple[tuple[int, int], ...]:
+        """Seconds after local midnight, as of ``parse_window``."""
+        return tuple(parse_window(text) for text in self.offpeak)
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,10 +109,19 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True):
-    nic: Annotated[str, msgspec.Meta(min_length=1, max_length=15)]
+    nic: Annotated[
+        str, msgspec.Meta(pattern=r"^[^/:\s]{1,15}\Z", description="a network interface such as ens1f0, bond0")
+    ]
     address: str
     lane: Lane = "rail0"
-    client_only: bool = False  # behind NAT or a one-way firewall: never a server
+    client_only: bool = False  # behind NAT or a one-way firewall: never a server, and nobody probes it
+
+    def __post_init__(self) -> None:
+        # One spelling (RFC 5952) everywhere: a path is what its bytes say. What is no address is a fault of the check.
+        try:
+            msgspec.structs.force_setattr(self, "address", str(ip_address(self.address)))
+        except ValueError:
+            return
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +136,7 @@ class TargetConfig(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     carrier: str = ""
     site: Name | None = None  # probed from the nodes of this site; without it from all
+    lane: Lane | None = None  # probed from this lane; without it from wan, else management, else the first
     probes: tuple[Literal["echo", "tcp_connect"], ...] = ("echo",)
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 443  # tcp_connect only
 
@@ -88,17 +163,28 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     duration: Duration = Duration(10 * SECOND)
     omit: Duration = Duration(2 * SECOND)
     streams: Annotated[int, msgspec.Meta(ge=1, le=128)] = 4
-    congestion_control: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,15}$")] = "cubic"
+    congestion_control: Annotated[
+        str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,14}\Z", description="a name such as cubic, bbr")
+    ] = "cubic"
     mss: Annotated[int, msgspec.Meta(ge=0, le=9000)] = 0
     dscp: Annotated[int, msgspec.Meta(ge=0, le=63)] = 0
     planned: Count = 5  # per pair, window and day
     uplink_tokens: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
-    slot: Duration | None = None  # length of a slot; without it duration + omit + 2 × margin + 1 s
+    slot: Duration | None = None  # length of a slot; without it hold_ns + 1 s, which leaves room for the offset
     margin: Duration = Duration(2 * SECOND)
     first_port: Annotated[int, msgspec.Meta(ge=1024, le=65000)] = 5201
     ports: Annotated[int, msgspec.Meta(ge=1, le=256)] = 32
     offline_test_grace: Duration = Duration(6 * 3600 * SECOND)
     own_traffic_limit: Ratio = 0.2  # of the NIC's speed
+
+    @property
+    def hold_ns(self) -> int:
+        """How long one test holds its tokens: margin, omit, duration, margin."""
+        return self.duration + self.omit + 2 * self.margin
+
+    @property
+    def slot_ns(self) -> int:
+        return self.hold_ns + SECOND if self.slot is None else self.slot
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):

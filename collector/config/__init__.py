@@ -1,0 +1,55 @@
+"""collector.yaml: ``schema`` says what it may hold, ``check`` and ``measure_check`` what only the whole file shows to
+be wrong, ``load`` reads it. Pure but for the functions that take a path.
+"""
+
+from collector.config.load import configuration_hash, load_config, read_config
+from collector.config.schema import (
+    Collector,
+    Config,
+    Counters,
+    DelayRule,
+    Echo,
+    EndpointConfig,
+    LossLevel,
+    LossRule,
+    Measure,
+    Node,
+    OversubscriptionRule,
+    Rules,
+    SilentRule,
+    Site,
+    TargetConfig,
+    Throughput,
+    Tls,
+    Unit,
+    Windows,
+    parse_listen,
+    parse_window,
+)
+
+__all__ = [
+    "Collector",
+    "Config",
+    "Counters",
+    "DelayRule",
+    "Echo",
+    "EndpointConfig",
+    "LossLevel",
+    "LossRule",
+    "Measure",
+    "Node",
+    "OversubscriptionRule",
+    "Rules",
+    "SilentRule",
+    "Site",
+    "TargetConfig",
+    "Throughput",
+    "Tls",
+    "Unit",
+    "Windows",
+    "configuration_hash",
+    "load_config",
+    "parse_listen",
+    "parse_window",
+    "read_config",
+]

@@ -1,0 +1,269 @@
+"""What only the whole of collector.yaml shows to be wrong: names that nothing defines, names that two things bear,
+windows that overlap, figures that contradict each other. Pure but for a look into the time zone database.
+
+Works on partial structs too (``bandwitness.settings.load``, ``check_partial``): a value that could not be read is its
+default or None and raises no fault of its own here.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from zoneinfo import ZoneInfo, available_timezones
+
+from bandwitness.settings import Place, dotted
+from collector.config.measure_check import measure_faults, rules_faults
+from collector.config.schema import (
+    DAY_S,
+    Collector,
+    Config,
+    EndpointConfig,
+    Node,
+    Site,
+    TargetConfig,
+    Unit,
+    parse_listen,
+    parse_window,
+)
+
+Faults = Iterator[tuple[Place, str]]
+
+
+def faults(config: Config) -> Faults:
+    """(place, message) of each fault of ``config``."""
+    sites = [(("sites", index), site) for index, site in enumerate(config.sites or ()) if site is not None]
+    nodes = [(("nodes", index), node) for index, node in enumerate(config.nodes or ()) if node is not None]
+    targets = [(("targets", index), target) for index, target in enumerate(config.targets) if target is not None]
+    units = [(("units", index), unit) for index, unit in enumerate(config.units) if unit is not None]
+    yield from _collector(config.collector)
+    for key, items in (("sites", config.sites), ("nodes", config.nodes)):
+        if items is not None and not items:
+            yield (key,), f"at least one {key[:-1]} is needed"
+    for named in (sites, nodes, targets, units):
+        yield from _doubled([((*place, "name"), item.name) for place, item in named])
+    for place, site in sites:
+        yield from _site(place, site)
+    site_names = _names(site.name for _, site in sites)
+    for place, node in nodes:
+        yield from _unknown((*place, "site"), node.site, "site", site_names)
+        if node.name is not None and node.name == config.collector.name:
+            yield (*place, "name"), "the collector bears this name already: each signs under its own"
+        yield from _endpoints(place, node)
+    yield from _doubled(list(_addresses(nodes)))
+    lanes = {endpoint.lane for _, node in nodes for endpoint in node.endpoints or () if endpoint is not None}
+    for place, target in targets:
+        yield from _target(place, target, site_names, lanes)
+    yield from _units(units, nodes)
+    yield from measure_faults(config.measure)
+    yield from rules_faults(config.rules, config.measure)
+
+
+# ---------------------------------------------------------------- names
+
+
+def _names(names: Iterator[str | None]) -> frozenset[str] | None:
+    """None where one of them could not be read: then nothing can be said to be unknown."""
+    found = set(names)
+    return None if None in found else frozenset(name for name in found if name is not None)
+
+
+def _doubled(named: Sequence[tuple[Place, str | None]]) -> Faults:
+    first: dict[str, Place] = {}
+    for place, name in named:
+        if name is None:
+            continue
+        if name in first:
+            yield place, f"{name!r} stands here twice (first in {dotted(first[name])})"
+        else:
+            first[name] = place
+
+
+def _unknown(place: Place, name: str | None, kind: str, known: frozenset[str] | None) -> Faults:
+    if name is None or known is None or name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known)[:20]) or 'none'}"
+    yield place, f"unknown {kind} {name!r}; {hint}"
+
+
+# ---------------------------------------------------------------- collector
+
+
+def _collector(collector: Collector) -> Faults:
+    if collector.state_dir == "":
+        yield ("collector", "state_dir"), "expected a folder, found ''"
+    yield from _grpc_listen(("collector", "grpc_listen"), collector)
+    yield from _http_listen(("collector", "http_listen"), collector.http_listen)
+
+
+def _grpc_listen(place: Place, collector: Collector) -> Faults:
+    try:
+        host, _ = parse_listen(collector.grpc_listen)
+    except ValueError as error:
+        yield place, f"{error}, found {collector.grpc_listen!r}"
+        return
+    if not ip_address(host).is_loopback and collector.tls is None:
+        yield place, f"{host} is not loopback: this needs collector.tls (ca, certificate, key)"
+
+
+def _http_listen(place: Place, text: str) -> Faults:
+    if text.startswith("fd:"):
+        if not text[3:].isascii() or not text[3:].isdigit() or int(text[3:]) < 3:
+            yield place, f"expected fd:N with the number (3 or more) of an inherited listening socket, found {text!r}"
+        return
+    try:
+        host, _ = parse_listen(text)
+    except ValueError as error:
+        yield place, f"{error}, or fd:N, found {text!r}"
+        return
+    if not ip_address(host).is_loopback:
+        why = "beyond this host readers need a token, which this version does not have"
+        yield place, f"{host} is not loopback: {why}; listen on 127.0.0.1 behind a proxy that asks who reads"
+
+
+# ---------------------------------------------------------------- sites
+
+
+def _site(place: Place, site: Site) -> Faults:
+    try:
+        ZoneInfo(site.time_zone)
+    except (LookupError, ValueError, OSError):  # ZoneInfo opens what it is given: "Europe" is a folder
+        near = difflib.get_close_matches(site.time_zone, available_timezones(), n=1)
+        hint = f"did you mean {near[0]}?" if near else "expected an IANA name such as Asia/Shanghai, Europe/Amsterdam"
+        yield (*place, "time_zone"), f"unknown time zone {site.time_zone!r}; {hint}"
+    found: list[tuple[str, str, tuple[int, int]]] = []
+    for kind, texts in (("peak", site.windows.peak), ("offpeak", site.windows.offpeak)):
+        where = (*place, "windows", kind)
+        if not texts:
+            yield where, 'expected at least one window such as "19:00-23:00"'
+        for index, text in enumerate(texts):
+            if text is None:  # could not be read
+                continue
+            try:
+                window = parse_window(text)
+            except ValueError as error:
+                yield (*where, index), f"{error}, found {text!r}"
+                continue
+            for other_kind, other_text, other in found:
+                if _overlap(window, other):
+                    yield (
+                        (*where, index),
+                        f"{kind} {text} overlaps {other_kind} {other_text}: a moment is in one window",
+                    )
+            found.append((kind, text, window))
+
+
+def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    """Whether two daily windows share a moment, one of today and one of yesterday, today or tomorrow."""
+    (a_start, a_end), (b_start, b_end) = ((s, e if e > s else e + DAY_S) for s, e in (a, b))
+    return any(a_start < b_end + shift and b_start + shift < a_end for shift in (-DAY_S, 0, DAY_S))
+
+
+# ---------------------------------------------------------------- nodes
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
+def _endpoints(place: Place, node: Node) -> Faults:
+    if node.endpoints is None:
+        return
+    if not node.endpoints:
+        yield (*place, "endpoints"), "at least one endpoint is needed: {nic: …, address: …}"
+    nic_of_lane: dict[str, str] = {}
+    seen: dict[tuple[str, str, int], Place] = {}
+    for index, endpoint in enumerate(node.endpoints):
+        if endpoint is None:
+            continue
+        where = (*place, "endpoints", index)
+        yield from _endpoint(where, endpoint)
+        nic = endpoint.nic
+        if nic is None or nic_of_lane.setdefault(endpoint.lane, nic) != nic:
+            if nic is not None:
+                other = nic_of_lane[endpoint.lane]
+                yield (
+                    (*where, "lane"),
+                    f"{other} of this node is in lane {endpoint.lane} already: one NIC (or bond) a node and lane",
+                )
+            continue
+        address = _address(endpoint.address) if endpoint.address is not None else None
+        if address is None:
+            continue
+        key = (nic, endpoint.lane, address.version)
+        if key in seen:
+            yield (
+                where,
+                f"{nic} has an IPv{address.version} endpoint in lane {endpoint.lane} already ({dotted(seen[key])})",
+            )
+        seen.setdefault(key, where)
+
+
+def _endpoint(place: Place, endpoint: EndpointConfig) -> Faults:
+    if endpoint.address is None:
+        return
+    address = _address(endpoint.address)
+    if address is None:
+        examples = "10.0.1.11, 2001:db8::11 or fe80::11%ens1f0"
+        yield (*place, "address"), f"expected an IPv4 or IPv6 address such as {examples}, found {endpoint.address!r}"
+    elif address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255":
+        yield (*place, "address"), f"expected the address of one host, found {endpoint.address!r}"
+    elif isinstance(address, IPv6Address) and address.is_link_local and address.scope_id is None:
+        yield (*place, "address"), f"a link-local address needs its zone: {address}%{endpoint.nic or 'NIC'}"
+
+
+def _addresses(nodes: Sequence[tuple[Place, Node]]) -> Iterator[tuple[Place, str]]:
+    for place, node in nodes:
+        for index, endpoint in enumerate(node.endpoints or ()):
+            address = _address(endpoint.address) if endpoint is not None and endpoint.address is not None else None
+            if address is not None and not address.is_link_local:  # those mean something on their own link only
+                yield (*place, "endpoints", index, "address"), str(address)
+
+
+# ---------------------------------------------------------------- targets and units
+
+
+def _target(place: Place, target: TargetConfig, sites: frozenset[str] | None, lanes: set[str]) -> Faults:
+    yield from _unknown((*place, "site"), target.site, "site", sites)
+    if target.lane is not None and target.lane not in lanes:
+        yield (*place, "lane"), f"no node has an endpoint in lane {target.lane}"
+    if not target.probes:
+        yield (*place, "probes"), "at least one probe is needed: echo, tcp_connect"
+    yield from _doubled([((*place, "probes", index), probe) for index, probe in enumerate(target.probes)])
+    if target.address is None:
+        return
+    address = _address(target.address)
+    if address is None and not _is_host_name(target.address):
+        yield (*place, "address"), f"expected an address or a host name, found {target.address!r}"
+    elif address is not None and (address.is_unspecified or address.is_multicast):
+        yield (*place, "address"), f"expected the address of one host, found {target.address!r}"
+
+
+def _is_host_name(text: str) -> bool:
+    labels = text.removesuffix(".").split(".")
+    if len(text) > 253 or labels[-1].isdigit():  # 10.0.0.256 is a wrong address, not a name
+        return False
+    return all(re.fullmatch(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?", label) for label in labels)
+
+
+def _units(units: Sequence[tuple[Place, Unit]], nodes: Sequence[tuple[Place, Node]]) -> Faults:
+    sites_of_rack: dict[str, set[str]] = {}
+    for _, node in nodes:
+        if node.rack is not None and node.site is not None:
+            sites_of_rack.setdefault(node.rack, set()).add(node.site)
+    racks = _names(node.rack for _, node in nodes)
+    first: dict[tuple[str, str], Place] = {}
+    for place, unit in units:
+        if unit.rack is None or unit.kind is None:
+            continue
+        where = (*place, "rack")
+        yield from _unknown(where, unit.rack, "rack", racks)
+        sites = sorted(sites_of_rack.get(unit.rack, ()))
+        if len(sites) > 1:
+            yield where, f"rack {unit.rack!r} stands in several sites ({', '.join(sites)}): give racks their own names"
+        if (unit.kind, unit.rack) in first:
+            yield where, f"the {unit.kind} of {unit.rack} is a unit already ({dotted(first[unit.kind, unit.rack])})"
+        first.setdefault((unit.kind, unit.rack), place)
