@@ -1,0 +1,24 @@
+"""What the lab's tests share: every one of them needs a lab, and the programs a lab is made with."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.lab.lab import SYSTEM_PATH
+
+HERE = Path(__file__).parent
+PROGRAMS = ("unshare", "nsenter", "setpriv", "ip", "tc", "ss", "nft", "iperf3", "fping")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.lab)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _programs() -> None:
+    missing = [program for program in PROGRAMS if shutil.which(program, path=SYSTEM_PATH) is None]
+    if missing:
+        pytest.fail(f"The lab needs {', '.join(missing)}: run deploy/setup.sh --tests", pytrace=False)
