@@ -18,7 +18,7 @@ class Metric:
     """One metric family; ``name`` without the prefix."""
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "summary", "histogram"]
     help: str
     labels: tuple[str, ...] = ()
 
@@ -32,8 +32,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("probe_packets_sent_total", "counter", "Probe packets inside the loss ratio: replied, lost, unreachable or corrupt.", PATH),
     Metric("probe_packets_lost_total", "counter", "Probe packets lost, unreachable or corrupt (RFC 6673).", PATH),
     Metric("probe_outcomes_total", "counter", "Probe packets by outcome; unresolved, send_failed and skipped are our own faults.", ("src", "outcome")),
+    Metric("round_trip_delay_seconds", "histogram", "Round-trip delays between two racks on one lane, loaded ones included (RFC 2681).", ("src_rack", "dst_rack", "lane")),
     Metric("path_loss_ratio", "gauge", "Round-trip loss ratio over the newest closed 10 s window.", PATH),
-    Metric("path_delay_seconds", "gauge", "Round-trip delay quantiles over the newest closed 10 s window (RFC 2681).", (*PATH, "quantile")),
+    Metric("path_delay_seconds", "summary", "Round-trip delay quantiles over the newest closed 10 s window (RFC 2681).", (*PATH, "quantile")),
     Metric("path_loaded", "gauge", "1 if a throughput test of ours shared the path in the newest closed window; such windows enter no loss or delay verdict.", PATH),
     # Throughput.
     Metric("throughput_bytes_per_second", "gauge", "Newest valid throughput result, as counted by the receiver.", PATH),

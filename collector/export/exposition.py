@@ -30,6 +30,12 @@ def format_value(value: float | int) -> str:
     return repr(value)
 
 
+def label_pairs(metric: Metric, values: Sequence[str]) -> str:
+    """``src="a",dst="b"``."""
+    assert len(values) == len(metric.labels), f"{metric.name} takes the labels {metric.labels}"
+    return ",".join(f'{name}="{escape_label(value)}"' for name, value in zip(metric.labels, values, strict=True))
+
+
 class Renderer:
     """Renders families, keeping line prefixes between scrapes."""
 
@@ -51,10 +57,7 @@ class Renderer:
         key = (metric.name, labels)
         prefix = self._prefixes.get(key)
         if prefix is None:
-            assert len(labels) == len(metric.labels), f"{metric.name} takes the labels {metric.labels}"
-            pairs = ",".join(
-                f'{name}="{escape_label(value)}"' for name, value in zip(metric.labels, labels, strict=True)
-            )
+            pairs = label_pairs(metric, labels)
             prefix = f"{metric.full_name}{{{pairs}}} " if pairs else f"{metric.full_name} "
             self._prefixes[key] = prefix
         return prefix

@@ -1,0 +1,130 @@
+"""Whole scrapes from whole snapshots, read back by the reference parser."""
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_TCP_THROUGHPUT
+from collector.analysis.snapshot import DELAY_BOUNDS_NS, DelayHistogram, NicStatus, PathTotals, Snapshot
+from collector.export.exposition import Sample
+from collector.export.prometheus import PARTS, Exporter, Scrape
+from collector.model import Element, EndpointRow, Incident, NodeRow, PathStatus, ThroughputStatus
+from collector.vocabulary import METRICS
+
+A = EndpointRow("a", "eth0", "198.18.1.1", "rail0")
+B = EndpointRow("b", "eth0", "198.18.1.2", "rail0")
+ECHO = PathStatus(
+    1, "a", "b", A, B, B.address, "rail0", PROTOCOL_ICMP_ECHO, 10**18, 20, 1, 0.05, 96_000, None, False, None
+)  # fmt: skip
+TEST = PathStatus(
+    2, "a", "b", A, B, B.address, "rail0", PROTOCOL_TCP_THROUGHPUT, None, None, None, None, None, None, None,
+    ThroughputStatus(None, None, 180e6, None, None, False, 5, 0),
+)  # fmt: skip
+NODE = NodeRow(
+    "a", "s", "r1", (A,), True, 10**18, None, "0.1.0", "3.12", True, 2_000_000, 4096, 0,
+    ({"part": "echo", "state": "icmp_unavailable", "detail": ""},),
+)  # fmt: skip
+SNAPSHOT = Snapshot(
+    made_time_ns=10**18,
+    nodes=(NODE,),
+    paths={1: ECHO, 2: TEST},
+    totals={1: PathTotals(1, "a", (90, 5, 3, 2, 7, 8, 9), 1, 1)},
+    delays=(DelayHistogram("r1", "r2", "rail0", (*(0,) * 5, 3, *(0,) * (len(DELAY_BOUNDS_NS) - 5)), 300_000),),
+    attempts={("a", "b", "rail0", "refused"): 6},
+    incidents=(Incident("x", "loss", 1, Element("uplink", "r1"), "critical", 1, None, 2, "", {}),),
+    nics=(NicStatus("a", "eth0", 10**18, 1000, 2000, None, 125e6, None, 0),),
+    batches={"evidence": 12},
+    quarantined={"gap": 1},
+    lag_ns=1_500_000_000,
+)
+
+
+def scrape(snapshot: Snapshot = SNAPSHOT, parts: object = PARTS) -> dict[str, float]:
+    exporter = Exporter(lambda: snapshot, lambda node: node, lambda: 10**18 + 2_000_000_000, parts)  # type: ignore[arg-type]
+    text = exporter.render()
+    assert text.endswith("\n")
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f"{name}={value}" for name, value in sample.labels.items() if name != "path")
+            key = f"{sample.name.removeprefix('bandwitness_')}{{{labels}}}"
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+PATH = "src=a,dst=b,lane=rail0,protocol="
+
+
+def test_figures_in_base_units() -> None:
+    found = scrape()
+    expected = {
+        f"probe_packets_sent_total{{{PATH}icmp_echo}}": 100,
+        f"probe_packets_lost_total{{{PATH}icmp_echo}}": 10,
+        "probe_outcomes_total{src=a,outcome=send_failed}": 8,
+        f"path_loss_ratio{{{PATH}icmp_echo}}": 0.05,
+        f"path_delay_seconds{{{PATH}icmp_echo,quantile=0.5}}": 96e-6,
+        f"path_loaded{{{PATH}icmp_echo}}": 0,
+        f"offpeak_throughput_bytes_per_second{{{PATH}tcp_throughput}}": 22.5e6,
+        "throughput_tests_total{src=a,dst=b,lane=rail0,outcome=refused}": 6,
+        "incident_active{rule=loss,severity=critical,kind=uplink,element=r1}": 1,
+        "nic_transmit_bytes_total{node=a,nic=eth0}": 2000,
+        "nic_transmit_peak_bytes_per_second{node=a,nic=eth0}": 125e6,
+        "agent_last_seen_timestamp_seconds{node=a,site=s,rack=r1}": 1e9,
+        "agent_clock_error_seconds{node=a,site=s,rack=r1}": 0.002,
+        "agent_part_working{node=a,site=s,rack=r1,part=echo,state=icmp_unavailable}": 0,
+        "collector_batches_quarantined_total{reason=gap}": 1,
+        "collector_analysis_lag_seconds{}": 1.5,
+        "collector_snapshot_age_seconds{}": 2,
+        "round_trip_delay_seconds_count{src_rack=r1,dst_rack=r2,lane=rail0}": 3,
+        "round_trip_delay_seconds_sum{src_rack=r1,dst_rack=r2,lane=rail0}": 0.0003,
+        "round_trip_delay_seconds_bucket{src_rack=r1,dst_rack=r2,lane=rail0,le=+Inf}": 3,
+    }
+    assert {key: found.get(key) for key in expected} == pytest.approx(expected)
+
+
+def test_case_44_a_failed_test_is_not_exported_as_zero() -> None:
+    """Peak tests all failed: no result, no peak median, no swing; the failures are counted under their reason."""
+    found = scrape()
+    absent = ("throughput_bytes_per_second", "throughput_result", "peak_throughput", "swing_ratio")
+    assert not [key for key in found if key.startswith(absent)]
+    assert found["throughput_tests_total{src=a,dst=b,lane=rail0,outcome=refused}"] == 6
+
+
+def test_what_is_unknown_has_no_sample() -> None:
+    found = scrape()
+    assert not [key for key in found if "quantile=0.99" in key or key.startswith(("nic_speed", "nic_receive_peak"))]
+
+
+def test_a_collector_without_data_is_empty_but_valid() -> None:
+    found = scrape(Snapshot())
+    assert "collector_build_info{version=" in " ".join(found)
+    assert not [key for key in found if key.startswith(("probe", "path", "nic", "agent", "incident"))]
+
+
+def test_case_46_one_failing_part_costs_only_itself(caplog: pytest.LogCaptureFixture) -> None:
+    def infiniband(_: Scrape) -> Iterator[tuple[str, Sample]]:
+        yield "nic_speed_bytes_per_second", (("a", "mlx5_0"), 1.0)
+        raise OSError("no such device")
+
+    found = scrape(parts=(*PARTS, infiniband))
+    assert found["collector_scrape_errors{part=infiniband}"] == 1
+    assert found["nic_transmit_bytes_total{node=a,nic=eth0}"] == 2000
+    assert not [key for key in found if "mlx5_0" in key]
+    assert "infiniband" in caplog.text
+
+
+def test_only_described_metrics_are_exported() -> None:
+    names = {metric.name for metric in METRICS}
+    exporter = Exporter(lambda: SNAPSHOT, lambda node: node)
+    for family in text_string_to_metric_families(exporter.render()):
+        name = family.name.removeprefix("bandwitness_")
+        assert name in names or f"{name}_total" in names
+
+
+def test_promtool_has_no_complaint() -> None:
+    text = Exporter(lambda: SNAPSHOT, lambda node: node).render()
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
