@@ -182,7 +182,7 @@ def read_nic(columns: pb.NicColumns, names: Sequence[str]) -> result.NicBatch:
         rows.append(row)
     assert not list(stream)
     optional = {
-        name: getattr(columns, name) if columns.HasField(name) else None  # type: ignore[arg-type]
+        name: getattr(columns, name) if columns.HasField(name) else None
         for name in ("speed_bps", "mtu_bytes", "carrier", "carrier_changes")
     }
     return result.NicBatch(
