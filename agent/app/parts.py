@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from agent.clock import Clock
 from agent.result import PartState
@@ -13,6 +13,7 @@ FIRST_BACKOFF_NS = SECOND_NS // 2
 LAST_BACKOFF_NS = 60 * SECOND_NS
 GOOD_RUN_NS = 60 * SECOND_NS  # after running this long a failure counts as the first
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger("bandwitness.agent")
 
@@ -59,10 +60,10 @@ class Part:
             self._waiting = False
             backoff_ns = min(2 * backoff_ns, LAST_BACKOFF_NS)
 
-    def guard(self, call: Callable[[], T], otherwise: T) -> T:
-        """``call()`` on behalf of the part; a failure is the part's, and costs only this answer."""
+    def guard(self, otherwise: T, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Calls on behalf of the part; a failure is the part's, and costs only this answer."""
         try:
-            return call()
+            return call(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - as in keep
             self._note(describe(error), error)
             return otherwise

@@ -8,6 +8,7 @@ left out.
 import ctypes
 import os
 from collections.abc import Callable
+from functools import cache
 
 from agent.result import ClockReading
 from bandwitness.v1.record_pb2 import CLOCK_SOURCE_ADJTIMEX
@@ -64,6 +65,7 @@ def interpret(state: int, timex: Timex) -> ClockReading:
     )
 
 
+@cache
 def _adjtimex() -> Callable[[Timex], int]:
     function = ctypes.CDLL(None, use_errno=True).adjtimex
     function.argtypes = (ctypes.POINTER(Timex),)

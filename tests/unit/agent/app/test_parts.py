@@ -106,8 +106,8 @@ async def test_a_guarded_call_that_fails_costs_only_its_answer(caplog: pytest.Lo
         raise KeyError("x")
 
     nothing: list[int] = []
-    assert part.guard(lambda: [1], nothing) == [1]
+    assert part.guard(nothing, lambda: [1]) == [1]
     with caplog.at_level(logging.WARNING):
-        assert part.guard(drain, nothing) == []
+        assert part.guard(nothing, drain) == []
     assert part.state() == PartState("nic", True, "ok", "failed 1 times, last: KeyError: 'x'")
     assert caplog.messages == ["nic failed (1 so far): KeyError: 'x'"]
