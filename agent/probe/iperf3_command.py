@@ -1,0 +1,119 @@
+"""Arguments of iperf3 for one slot, by role, direction and version. Pure; the limits on a test stand here.
+
+The peer is always given as an address, never a name. Options are chosen by version and direction, because iperf3
+answers an option that does not fit (``--rcv-timeout`` at a sender) with its usage text and no report.
+"""
+
+import re
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from bandwitness.v1 import record_pb2 as pb
+from bandwitness.v1.plan_pb2 import Slot
+
+SECOND_NS = 1_000_000_000
+MAX_DURATION_NS = 60 * SECOND_NS  # measured part of a test; do no harm
+MAX_OMIT_NS = 30 * SECOND_NS
+MAX_STREAMS = 128  # iperf3's own
+MIN_MSS_BYTES, MAX_MSS_BYTES = 88, 9_216  # 88: Linux refuses less; 9216: iperf3 refuses more
+OLDEST_VERSION = (3, 1)
+THREADED_VERSION = (3, 16)  # one thread a stream from here on
+_CONNECT_TIMEOUT_VERSION = (3, 2)
+_RECEIVE_TIMEOUT_VERSION = (3, 10)
+_RECEIVE_TIMEOUT_MS = 5_000
+_SHORT_TEST_NS = 5 * SECOND_NS  # below it intervals of 0.25 s, so that the course of a 1 s test can be seen
+_MAX_STREAM_INTERVALS = 4_096  # keeps the report below 2 MB: 330 bytes a stream and interval
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """``text`` as iperf3 prints it ("3.12", "3.16+"); ``number`` for comparison."""
+
+    text: str
+    number: tuple[int, int]
+
+
+class BadParametersError(ValueError):
+    """The slot asks for something that iperf3 cannot or must not do; the message says what and what is allowed."""
+
+
+def parse_version(output: str) -> Version | None:
+    """Version from the first line of ``iperf3 --version``; None for anything else, iperf 2 included in its own form."""
+    match = re.search(r"^iperf (?:version )?((\d{1,3})\.(\d{1,3})[\w.+-]*)", output, re.MULTILINE)
+    return Version(match[1], (int(match[2]), int(match[3]))) if match else None
+
+
+def supported(version: Version) -> bool:
+    """3.1 or newer, and not iperf 2."""
+    return version.number[0] == 3 and version.number >= OLDEST_VERSION
+
+
+def checked_profile(slot: Slot) -> pb.Profile:
+    """The slot's profile, inside the limits.
+
+    Raises:
+        BadParametersError: not a profile, or one that asks too much.
+    """
+    try:
+        profile = pb.Profile.FromString(slot.profile)
+    except DecodeError as error:
+        raise BadParametersError(f"profile cannot be read: {error}") from None
+    if profile.engine not in (pb.ENGINE_UNSPECIFIED, pb.ENGINE_IPERF3):
+        raise BadParametersError(f"engine {profile.engine} is not iperf3")
+    # iperf3 -t and -O read whole seconds: "0.5" would become 0, which means without end.
+    if profile.duration_ns % SECOND_NS or not 0 < profile.duration_ns <= MAX_DURATION_NS:
+        raise BadParametersError(
+            f"duration {profile.duration_ns} ns: 1 to {MAX_DURATION_NS // SECOND_NS} whole seconds"
+        )
+    if profile.omit_ns % SECOND_NS or profile.omit_ns > MAX_OMIT_NS:
+        raise BadParametersError(f"omit {profile.omit_ns} ns: 0 to {MAX_OMIT_NS // SECOND_NS} whole seconds")
+    if not 1 <= profile.streams <= MAX_STREAMS:
+        raise BadParametersError(f"streams {profile.streams}: 1 to {MAX_STREAMS}")
+    if profile.dscp > 63:
+        raise BadParametersError(f"dscp {profile.dscp}: 0 to 63")
+    if profile.mss_bytes and not MIN_MSS_BYTES <= profile.mss_bytes <= MAX_MSS_BYTES:
+        raise BadParametersError(f"mss_bytes {profile.mss_bytes}: {MIN_MSS_BYTES} to {MAX_MSS_BYTES}, or 0")
+    if not re.fullmatch(r"[a-z0-9_-]{0,15}", profile.congestion_control):  # TCP_CA_NAME_MAX is 16
+        raise BadParametersError(f"congestion_control {profile.congestion_control!r:.40} is no kernel name")
+    if not 1024 <= slot.port <= 65_535:
+        raise BadParametersError(f"port {slot.port}: 1024 to 65535")
+    if not slot.client.address or not slot.server.address:
+        raise BadParametersError("slot without client or server address")
+    return profile
+
+
+def client_arguments(slot: Slot, profile: pb.Profile, version: Version, *, connect_timeout_ms: int) -> list[str]:
+    """Arguments of the client, without the program."""
+    arguments = ["-c", slot.server.address, "-B", slot.client.address, "-p", str(slot.port), "-J"]
+    arguments += ["-t", str(profile.duration_ns // SECOND_NS), "-i", _interval_s(profile), "-P", str(profile.streams)]
+    if profile.omit_ns:
+        arguments += ["-O", str(profile.omit_ns // SECOND_NS)]
+    if slot.reverse:
+        arguments.append("-R")
+    if profile.udp_rate_bps:
+        arguments += ["-u", "-b", str(max(1, profile.udp_rate_bps // profile.streams))]  # -b is per stream
+    else:
+        if profile.congestion_control:
+            arguments += ["-C", profile.congestion_control]
+        if profile.mss_bytes:
+            arguments += ["-M", str(profile.mss_bytes)]
+    if profile.dscp:
+        arguments += ["-S", str(profile.dscp << 2)]  # --dscp is the same and came later
+    if version.number >= _CONNECT_TIMEOUT_VERSION:
+        arguments += ["--connect-timeout", str(max(1, connect_timeout_ms))]
+    if slot.reverse and version.number >= _RECEIVE_TIMEOUT_VERSION:
+        arguments += ["--rcv-timeout", str(_RECEIVE_TIMEOUT_MS)]
+    return arguments
+
+
+def server_arguments(slot: Slot, profile: pb.Profile) -> list[str]:
+    """Arguments of the one-off server, without the program."""
+    return ["-s", "-1", "-J", "-B", slot.server.address, "-p", str(slot.port), "-i", _interval_s(profile)]
+
+
+def _interval_s(profile: pb.Profile) -> str:
+    total_ns = profile.duration_ns + profile.omit_ns
+    if total_ns < _SHORT_TEST_NS:
+        return "0.25"
+    return str(max(1, -(-(total_ns // SECOND_NS) * profile.streams // _MAX_STREAM_INTERVALS)))
