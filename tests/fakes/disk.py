@@ -1,56 +1,33 @@
-"""A real SQLite file on a disk that fails when the test says so."""
+"""A disk that fills up, or whose sync fails, when a test says so."""
 
-import sqlite3
-from pathlib import Path
-from typing import Any
+import errno
+import os
 
-PLENTY = 1 << 40
+from collector.log.disk import Disk
 
 
-class Disk:
-    """What a spool is given as ``connect`` and ``free_bytes``.
+class FailingDisk(Disk):
+    """Real files with a limit: past ``room`` bytes written in all, a write stores what still fits and fails."""
 
-    ``fault`` is the SQLite error code (``sqlite3.SQLITE_FULL``, ``SQLITE_IOERR`` …) that statements which write end
-    with while it is set; with ``good_statements`` only from that many statements on, counted down.
-    """
+    def __init__(self, room: int | None = None) -> None:
+        self.room = room
+        self.sync_error: int | None = None
+        self.syncs = 0
+        self.writes = 0
 
-    def __init__(self) -> None:
-        self.free = PLENTY
-        self.fault: int | None = None
-        self.good_statements = 0
-        self.heals_when_opened = False
-        self.statements = 0
-        self.opened = 0
+    def write(self, descriptor: int, buffers: list[bytes], offset: int) -> None:
+        self.writes += 1
+        content = b"".join(buffers)
+        if self.room is not None and len(content) > self.room:
+            super().write(descriptor, [content[: self.room]], offset)
+            self.room = 0
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self.room is not None:
+            self.room -= len(content)
+        super().write(descriptor, buffers, offset)
 
-    def connect(self, path: Path) -> sqlite3.Connection:
-        disk = self
-
-        class Connection(sqlite3.Connection):
-            def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
-                disk.before(sql)
-                return super().execute(sql, *arguments)
-
-            def executemany(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
-                disk.before(sql)
-                return super().executemany(sql, *arguments)
-
-        self.opened += 1
-        if self.heals_when_opened:
-            self.fault = None
-        return sqlite3.connect(path, isolation_level=None, timeout=0.05, factory=Connection)
-
-    def before(self, sql: str) -> None:
-        if sql.startswith(("SELECT", "PRAGMA", "ROLLBACK")):
-            return
-        self.statements += 1
-        if self.fault is None:
-            return
-        if self.good_statements:
-            self.good_statements -= 1
-            return
-        error = sqlite3.OperationalError(f"fault {self.fault} of the test's disk")
-        error.sqlite_errorcode = self.fault
-        raise error
-
-    def free_bytes(self, directory: Path) -> int:
-        return self.free
+    def sync(self, descriptor: int) -> None:
+        self.syncs += 1
+        if self.sync_error is not None:
+            raise OSError(self.sync_error, os.strerror(self.sync_error))
+        super().sync(descriptor)
