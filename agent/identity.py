@@ -71,7 +71,7 @@ def _create(path: Path) -> None:
             pass
         finally:
             unfinished.unlink()
-        sync_directory(path.parent)
+        _sync_directory(path.parent)
     except OSError as error:
         raise IdentityError(f"cannot make the key {path}: {error.strerror or error}") from error
 
@@ -97,7 +97,7 @@ def _load(path: Path) -> Identity:
     return Identity(key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw), key.sign)
 
 
-def sync_directory(directory: Path) -> None:
+def _sync_directory(directory: Path) -> None:
     """Makes the names in a directory durable: fsync of a file alone does not (fsync(2))."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
