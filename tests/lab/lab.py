@@ -43,7 +43,7 @@ class Lab:
         end_strays()
         try:
             self._hold()
-            self._command([*self._enter(), "sh"], build_script(self.topology), timeout=60)
+            self._build()
         except BaseException:
             self.close()
             raise
@@ -125,6 +125,15 @@ class Lab:
         if done.returncode != 0:
             raise LabError(f"{' '.join(argv)}: exit {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout
+
+    def _build(self) -> None:
+        try:
+            self._command([*self._enter(), "sh"], build_script(self.topology), timeout=60)
+        except LabError as error:
+            raise LabUnavailableError(
+                f"This kernel cannot build the network: {error}. It needs veth, bridge and tbf: as root, "
+                "modprobe veth bridge sch_tbf (CONFIG_VETH, CONFIG_BRIDGE, CONFIG_NET_SCH_TBF)."
+            ) from None
 
     def _hold(self) -> None:
         flags = ["--net", "--mount"] if os.geteuid() == 0 else ["--user", "--map-root-user", "--net", "--mount"]
