@@ -1,0 +1,166 @@
+"""Checks before, during and after a test that tell our own faults from the network's.
+
+The readings come from ``/proc`` and ``/sys`` under a given root; what they mean is decided by pure functions that give
+``result.Gate`` values. A value that cannot be read is absent and trips nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.clock import STEP_TOLERANCE_NS, Anchor
+from agent.result import Gate
+from bandwitness.v1 import record_pb2 as pb
+
+CPU_LIMIT_RATIO = 0.95  # of one core: iperf3 at its own limit, not the network's
+CLOCK_TICKS_PER_SECOND = 100  # USER_HZ, the same on every Linux
+_HEADERS_RATIO = 1.10  # bytes on the NIC over bytes of payload: headers and retransmissions
+_LINK_ERRORS = ("rx_errors", "tx_errors", "rx_crc_errors", "rx_frame_errors", "tx_carrier_errors")
+_UNKNOWN_SPEEDS = (0, 65_535, 4_294_967_295)  # Mbit/s: what drivers say when they do not know
+_PROC_NET_DEV_FIELDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class NicReading:
+    """One NIC at one moment; each value None where the kernel does not tell."""
+
+    received_bytes: int | None = None
+    transmitted_bytes: int | None = None
+    speed_bps: int | None = None
+    carrier_changes: int | None = None
+    errors: Mapping[str, int] = field(default_factory=dict)
+
+
+def read_nic(root: Path, nic: str) -> NicReading:
+    """Reads ``proc/net/dev`` (always of the process's own network namespace) and ``sys/class/net`` below ``root``."""
+    octets = _octets(_text(root / "proc/net/dev"), nic)
+    device = root / "sys/class/net" / nic
+    speed = _number(device / "speed")
+    errors = {name: _number(device / "statistics" / name) for name in _LINK_ERRORS}
+    return NicReading(
+        received_bytes=octets[0],
+        transmitted_bytes=octets[1],
+        speed_bps=speed * 1_000_000 if speed is not None and speed > 0 and speed not in _UNKNOWN_SPEEDS else None,
+        carrier_changes=_number(device / "carrier_changes"),
+        errors={name: value for name, value in errors.items() if value is not None},
+    )
+
+
+def read_thread_ticks(root: Path, pid: int) -> dict[int, int]:
+    """CPU time of each thread of a process in clock ticks (``proc/<pid>/task/*/stat``, fields utime and stime)."""
+    ticks: dict[int, int] = {}
+    try:
+        threads = sorted((root / "proc" / str(pid) / "task").iterdir())
+    except OSError:
+        return ticks
+    for thread in threads:
+        fields = _text(thread / "stat").rpartition(")")[2].split()  # the name in brackets may hold anything
+        if len(fields) > 12 and fields[11].isdigit() and fields[12].isdigit() and thread.name.isdigit():
+            ticks[int(thread.name)] = int(fields[11]) + int(fields[12])
+    return ticks
+
+
+def busiest_thread_ratio(first: Mapping[int, int], last: Mapping[int, int], elapsed_ns: int) -> float | None:
+    """Share of one core that the busiest thread took between two readings. None: nothing to compare."""
+    spent = [ticks - first.get(thread, 0) for thread, ticks in last.items()]
+    if not spent or elapsed_ns <= 0:
+        return None
+    return max(spent) / CLOCK_TICKS_PER_SECOND / (elapsed_ns / 1e9)
+
+
+# ---------------------------------------------------------------- gates
+
+
+def own_traffic_gate(
+    first: NicReading, last: NicReading, elapsed_ns: int, limit_ratio: float, *, phase: int, test_bytes: int = 0
+) -> Gate:
+    """Bytes of the busier direction over the NIC's speed; where the speed is unknown, bit/s, recorded and no limit.
+
+    Args:
+        first: reading at the begin.
+        last: reading at the end, ``elapsed_ns`` later.
+        elapsed_ns: between the readings.
+        limit_ratio: share of the speed; 0 for no limit.
+        phase: ``GatePhase``.
+        test_bytes: payload of our own test in the time, left out with its headers.
+    """
+    counts = [
+        after - before
+        for before, after in (
+            (first.received_bytes, last.received_bytes),
+            (first.transmitted_bytes, last.transmitted_bytes),
+        )
+        if before is not None and after is not None and after >= before  # below: a reset, not traffic
+    ]
+    if not counts or elapsed_ns <= 0:
+        return Gate(pb.GATE_KIND_OWN_TRAFFIC, phase, tripped=False, detail="counters could not be read")
+    rate_bps = max(0.0, max(counts) - test_bytes * _HEADERS_RATIO) * 8 / (elapsed_ns / 1e9)
+    if last.speed_bps is None:
+        return Gate(pb.GATE_KIND_OWN_TRAFFIC, phase, tripped=False, value=rate_bps, detail="bit/s; NIC speed unknown")
+    ratio = rate_bps / last.speed_bps
+    limit = limit_ratio if limit_ratio > 0 else None
+    return Gate(pb.GATE_KIND_OWN_TRAFFIC, phase, tripped=limit is not None and ratio > limit, value=ratio, limit=limit)
+
+
+def cpu_gate(ratio: float | None) -> Gate:
+    """Trips when iperf3's busiest thread had (nearly) a whole core's work: then the host was measured."""
+    tripped = ratio is not None and ratio > CPU_LIMIT_RATIO
+    return Gate(pb.GATE_KIND_TEST_CPU, pb.GATE_PHASE_DURING, tripped=tripped, value=ratio, limit=CPU_LIMIT_RATIO)
+
+
+def link_gate(first: NicReading, last: NicReading) -> Gate:
+    """Trips when speed, carrier or error counters moved during the test; the value is how many of them did."""
+    changes: list[str] = []
+    known = False
+    pairs: list[tuple[str, int | None, int | None]] = [
+        ("speed_bps", first.speed_bps, last.speed_bps),
+        ("carrier_changes", first.carrier_changes, last.carrier_changes),
+        *((name, first.errors.get(name), last.errors.get(name)) for name in _LINK_ERRORS),
+    ]
+    for name, before, after in pairs:
+        known = known or before is not None
+        if before != after:
+            changes.append(f"{name} {before} -> {after}")
+    if not known:
+        return Gate(pb.GATE_KIND_LINK, pb.GATE_PHASE_AFTER, tripped=False, detail="link state could not be read")
+    value = float(len(changes))
+    detail = ", ".join(changes)
+    return Gate(pb.GATE_KIND_LINK, pb.GATE_PHASE_AFTER, tripped=bool(changes), value=value, limit=0.0, detail=detail)
+
+
+def clock_gate(first: Anchor, last: Anchor) -> Gate:
+    """Trips when the wall clock was set between two readings (or the host slept); the value is the size in ns."""
+    moved_ns = (last.wall_ns - last.monotonic_ns) - (first.wall_ns - first.monotonic_ns)
+    limit_ns = STEP_TOLERANCE_NS + first.uncertainty_ns + last.uncertainty_ns
+    return Gate(
+        pb.GATE_KIND_CLOCK,
+        pb.GATE_PHASE_AFTER,
+        tripped=abs(moved_ns) > limit_ns,
+        value=float(moved_ns),
+        limit=float(limit_ns),
+    )
+
+
+# ---------------------------------------------------------------- files
+
+
+def _octets(net_dev: str, nic: str) -> tuple[int | None, int | None]:
+    for line in net_dev.splitlines():
+        name, _, numbers = line.rpartition(":")  # a name may hold colons itself
+        if name.strip() == nic:
+            fields = numbers.split()
+            if len(fields) == _PROC_NET_DEV_FIELDS and fields[0].isdigit() and fields[8].isdigit():
+                return int(fields[0]), int(fields[8])
+    return None, None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # not there, or EINVAL from a link that is down
+        return ""
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path).strip()
+    return int(text) if text.lstrip("-").isdigit() else None
