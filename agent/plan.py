@@ -54,6 +54,7 @@ class PlanKeeper:
         self._state_dir = state_dir
         self._node = node
         self._pins: dict[str, bytes] = {}
+        self._pins_fault = ""  # while it is set nothing is trusted: damage must not amount to a new first sight
         self._fault = ""
         self.current: KeptPlan | None = None
 
@@ -63,7 +64,9 @@ class PlanKeeper:
             self._pins = _read_pins(self._state_dir / PINS_FILE)
         except (OSError, ValueError) as error:
             path = self._state_dir / PINS_FILE
-            self._fault = f"{path} cannot be read ({error}): remove it to trust the collector's key anew"
+            self._pins_fault = self._fault = (
+                f"{path} cannot be read ({error}): remove it to trust the collector's key anew"
+            )
             return None
         path = self._state_dir / PLAN_FILE
         try:
@@ -81,6 +84,8 @@ class PlanKeeper:
         Raises:
             PlanError: another key than the pinned one, or too many collectors.
         """
+        if self._pins_fault:
+            raise PlanError(self._pins_fault)
         known = self._pins.get(collector_id)
         if known == public_key:
             return

@@ -165,6 +165,8 @@ def test_damaged_pins_are_a_state_with_the_cure(tmp_path: Path, content: str) ->
     kept = PlanKeeper(tmp_path, NODE)
     assert kept.load() is None
     assert "remove it to trust" in kept.state(NOW).detail
+    with pytest.raises(PlanError, match="remove it to trust"):
+        kept.pin("collector", Collector().public_key)
 
 
 def test_without_a_plan_the_state_says_what_is_waited_for(tmp_path: Path) -> None:
