@@ -1,0 +1,162 @@
+"""ICMP and ICMPv6 echo to many paths with the kernel's time stamps (RFC 2681, RFC 6673).
+
+One socket per IP version and source. Sends go out in ticks, at most MAX_SENDS_PER_TICK; both stamps are the kernel's,
+so batching does not touch the delay. The monotonic clock brackets it: where the wall clock stepped between sending and
+reading, the reply counts and its delay is absent.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from agent.clock import Clock
+from agent.probe.icmp_socket import KernelEchoSocket, Opener, Rights, find_rights, warm_up
+from agent.probe.icmp_wire import EchoWire, Link, source_of
+from agent.probe.paths import PathBook
+from agent.probe.resolve import Resolver
+from agent.probe.targets import PathSpec
+from agent.result import PartState, RoundTripBatch
+from bandwitness.v1.plan_pb2 import RoundTripTarget
+from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, STAMP_SOURCE_KERNEL
+
+DRAIN_ROUNDS = 64  # a drain reads on until nothing is left, but not for ever
+MAX_DETAIL = 2000
+
+
+class EchoSession:
+    """The prober of all ICMP echo targets of one agent. Call everything from the event loop's thread.
+
+    On a stock asyncio loop: uvloop loses events of the error queue.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        opener: Opener = KernelEchoSocket,
+        resolver: Resolver | None = None,
+        random: Random | None = None,
+        rights: Rights | None = None,
+    ) -> None:
+        """Tries which sockets may be opened, and keeps none open yet.
+
+        Args:
+            clock: the host's.
+            opener: how ICMP sockets are opened.
+            resolver: of the targets' names; by default the host's.
+            random: of identifiers, tokens and the phase.
+            rights: what may be opened, when that is known already.
+        """
+        random = random or Random()  # noqa: S311 - tokens tell packets apart, they keep no secret
+        self.rights = find_rights(opener) if rights is None else rights
+        self._clock = clock
+        self._opener = opener
+        self._resolver = resolver or Resolver(clock)
+        self._book = PathBook(self._resolver, self._method_of, phase=random.random())
+        self._wire = EchoWire(clock, self._book.table, opener, self.rights, random)
+        self._watched: dict[Link, int] = {}  # by the event loop; their descriptors
+        self._remark = ""
+        self._may_have_idle_links = False
+
+    @property
+    def definitions(self) -> Mapping[int, bytes]:
+        """Serialised Path by path id: of all paths that the last drain mentions."""
+        return self._book.definitions
+
+    def configure(self, targets: Sequence[RoundTripTarget]) -> None:
+        """Probes these echo targets and no others, from the next tick on; paths that stay go on with their sequence."""
+        self._book.configure([target for target in targets if target.protocol == PROTOCOL_ICMP_ECHO])
+        self._may_have_idle_links = True
+
+    async def run(self) -> None:
+        """Probes until cancelled."""
+        remarks = []
+        for ip_version in (4, 6):
+            method = self.rights.method(ip_version)
+            if method is not None:
+                remarks.append(warm_up(self._opener, method, ip_version, self._wire.identifier()))
+        self._remark = "; ".join(remark for remark in remarks if remark)
+        try:
+            while True:
+                self.tick()
+                self._watch()
+                await self._clock.sleep_until(self._book.next_wake_ns(self._clock.monotonic_ns()))
+        finally:
+            self._wire.keep(set())
+            self._watch()
+
+    def tick(self) -> None:
+        """Sends what is due, then reads what is there: the send stamps are, mostly, at once."""
+        self._resolver.tick()
+        now = self._clock.anchor()
+        used: set[Link] = set()
+        for slot in self._book.due(now):
+            spec = self._book.specs[slot]
+            assert spec is not None
+            link = self._wire.send(slot, spec, now)
+            if link is not None:
+                used.add(link)
+        for link in list(self._wire.links.values()):
+            if link in used or link.socket.fileno() < 0:
+                self._wire.read(link)
+
+    def drain(self, monotonic_ns: int) -> list[RoundTripBatch]:
+        """Everything resolved by now, path after path in order of sequence.
+
+        Reads the sockets first: a reply that waits there was in time however late we are.
+
+        Args:
+            monotonic_ns: now, by the clock's ``monotonic_ns``; never taken as later than that clock says.
+        """
+        for link in list(self._wire.links.values()):
+            for _ in range(DRAIN_ROUNDS):
+                if not self._wire.read(link):
+                    break
+        batches = self._book.drain(min(monotonic_ns, self._clock.monotonic_ns()))
+        if self._may_have_idle_links:
+            # Paths that end keep their socket until their last packet is resolved.
+            self._wire.keep({source_of(spec) for spec in self._book.open_specs()})
+            self._may_have_idle_links = self._book.ending
+        return batches
+
+    def oldest_unresolved_ns(self) -> int | None:
+        """Wall clock send time of the oldest packet that has not been drained; None when there is none."""
+        return self._book.table.oldest_unresolved_wall_ns()
+
+    def state(self) -> PartState:
+        """How it goes, and what is missing."""
+        if self.rights.ipv4 is None and self.rights.ipv6 is None:
+            missing = self.rights.missing or self.rights.remark or "no ICMP sockets in this kernel"
+            return PartState("echo", working=False, state="icmp_unavailable", detail=f"missing: {missing}")
+        state = "ok"
+        details = [f"{source.address or source.nic}: {why}" for source, (_, why) in self._wire.broken.items()]
+        if details:
+            state = "source_missing"
+        elif self._resolver.faults():
+            state = "dns_failed"
+        elif self._book.faults():
+            state = "degraded"
+        details += self._book.faults()
+        details += [remark for remark in (self._remark, self.rights.remark) if remark]
+        return PartState("echo", working=True, state=state, detail="; ".join(details)[:MAX_DETAIL])
+
+    def _watch(self) -> None:
+        """Lets the event loop watch the sockets that there are now."""
+        loop = asyncio.get_running_loop()
+        links = set(self._wire.links.values())
+        for link in self._watched.keys() - links:
+            loop.remove_reader(self._watched.pop(link))
+        for link in links - self._watched.keys():
+            if link.socket.fileno() >= 0:
+                self._watched[link] = link.socket.fileno()
+                loop.add_reader(link.socket.fileno(), self._on_readable, link)
+
+    def _on_readable(self, link: Link) -> None:
+        # Between a socket's end and the next look at the list its reader may still be called.
+        if self._wire.links.get(link.source) is link:
+            self._wire.read(link)
+
+    def _method_of(self, spec: PathSpec) -> tuple[int, int] | None:
+        # No IPv6 here and an IPv6 target: the kernel's refusal is recorded, under the method that there is.
+        method = self.rights.method(spec.ip_version) or self.rights.ipv4 or self.rights.ipv6
+        return None if method is None else (method, int(STAMP_SOURCE_KERNEL))

@@ -1,0 +1,73 @@
+"""All round-trip probes of one agent: ICMP echo, TCP connects, and these in place of echo where ICMP is denied."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+
+from agent.clock import Clock
+from agent.probe.icmp import EchoSession
+from agent.probe.icmp_socket import KernelEchoSocket, Opener, find_rights
+from agent.probe.resolve import Lookup, Resolver, system_lookup
+from agent.probe.targets import PathSpec
+from agent.probe.tcp_connect import Attempt, SocketAttempt, TcpConnectSession
+from agent.result import PartState, RoundTripBatch
+from bandwitness.v1.plan_pb2 import RoundTripTarget
+
+
+class RoundTripProbes:
+    """One surface over both sessions. Which right the process has is tried once, when this is made."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        icmp: Opener = KernelEchoSocket,
+        tcp: Callable[[PathSpec], Attempt] = SocketAttempt,
+        lookup: Lookup = system_lookup,
+        random: Random | None = None,
+        proc: Path = Path("/proc"),
+    ) -> None:
+        """All arguments but the clock are for tests."""
+        rights = find_rights(icmp, proc)
+        self._icmp_denied = rights.ipv4 is None and rights.ipv6 is None
+        self._echo = EchoSession(clock, opener=icmp, resolver=Resolver(clock, lookup), random=random, rights=rights)
+        self._tcp = TcpConnectSession(
+            clock, opener=tcp, resolver=Resolver(clock, lookup), random=random, echo_fallback=self._icmp_denied
+        )
+
+    @property
+    def definitions(self) -> Mapping[int, bytes]:
+        """Serialised Path by path id, of all that the last drain mentions."""
+        return {**self._echo.definitions, **self._tcp.definitions}
+
+    def configure(self, targets: Sequence[RoundTripTarget]) -> None:
+        """Probes these targets and no others, from the next tick on; paths that stay go on with their sequence."""
+        self._echo.configure([] if self._icmp_denied else targets)
+        self._tcp.configure(targets)
+
+    async def run(self) -> None:
+        """Probes until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._echo.run())
+            group.create_task(self._tcp.run())
+
+    def drain(self, monotonic_ns: int) -> list[RoundTripBatch]:
+        """Everything resolved by now (EchoSession.drain)."""
+        return self._echo.drain(monotonic_ns) + self._tcp.drain(monotonic_ns)
+
+    def oldest_unresolved_ns(self) -> int | None:
+        """Wall clock send time of the oldest packet not yet drained; None when there is none."""
+        ages = (self._echo.oldest_unresolved_ns(), self._tcp.oldest_unresolved_ns())
+        return min((age for age in ages if age is not None), default=None)
+
+    def state(self) -> PartState:
+        """Of the echo part; without any right to ICMP it says so, whatever TCP makes up for."""
+        echo = self._echo.state()
+        tcp = self._tcp.state()
+        if self._icmp_denied:
+            detail = f"{echo.detail}; TCP connects are made instead" + (f"; {tcp.detail}" if tcp.detail else "")
+            return PartState("echo", working=False, state=echo.state, detail=detail)
+        if echo.state == "ok" and tcp.state != "ok":
+            return PartState("echo", working=True, state=tcp.state, detail=f"TCP connect: {tcp.detail}")
+        return echo

@@ -1,0 +1,125 @@
+"""Round-trip targets of the plan, to the paths that a prober keeps. Pure.
+
+A path is (source, destination and the address used, Type-P), so each address of a name is a path of its own, and a name
+without an address is one too: the one whose packets are ``UNRESOLVED``.
+"""
+
+import ipaddress
+from dataclasses import dataclass
+
+from agent.probe.echo_packet import MAX_PAYLOAD_BYTES, MIN_PAYLOAD_BYTES
+from agent.probe.pacing import MIN_INTERVAL_NS
+from bandwitness.identity import canonical, short_id
+from bandwitness.v1.plan_pb2 import RoundTripTarget
+from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_TCP_CONNECT, Path
+
+MIN_WAITING_NS = 10_000_000
+MAX_WAITING_NS = 10_000_000_000
+MAX_INTERVAL_NS = 3_600_000_000_000
+# The kernel sends a SYN again after 1 s (RFC 6298), which would turn a loss into a long delay.
+MAX_TCP_WAITING_NS = 950_000_000
+FALLBACK_PORT = 7  # echo, RFC 862: nobody listens there, and a refusal is an answer
+
+
+class TargetRefusedError(ValueError):
+    """A target that must not be probed; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathSpec:
+    """One path as a prober needs it. ``definition`` is the serialised Path, ``path_id`` its short id."""
+
+    path_id: int
+    definition: bytes
+    name: str  # what to resolve; empty for a literal address
+    address: str  # RFC 5952, with %zone; empty: unresolved
+    ip_version: int  # 4, 6, or 0 where not known
+    source_address: str  # empty: the kernel's choice
+    nic: str  # empty: the kernel's choice
+    protocol: int
+    payload_bytes: int
+    dscp: int
+    port: int
+    interval_ns: int
+    waiting_ns: int
+
+
+def destination(target: RoundTripTarget) -> str:
+    """Address or name of where the probes go."""
+    return target.endpoint.address if target.HasField("endpoint") else target.target.address
+
+
+def read_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that ``text`` spells; None when it is a name."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def name_to_resolve(target: RoundTripTarget) -> str | None:
+    """The target's name; None when it is given as an address."""
+    text = destination(target)
+    return None if read_address(text) is not None else text
+
+
+def source_ip_version(target: RoundTripTarget) -> int:
+    """4 or 6 where the source address says it, else 0."""
+    source = read_address(target.source.address)
+    return source.version if source is not None else 0
+
+
+def path_of(target: RoundTripTarget, address: str, *, tcp_fallback: bool = False) -> PathSpec:
+    """The path from this target's source to one address of it (empty: not resolved).
+
+    Args:
+        target: as planned.
+        address: the one to use.
+        tcp_fallback: an echo target where no ICMP can be sent: TCP connects, a Type-P of its own.
+
+    Raises:
+        TargetRefusedError: more than one host would answer, or nothing could.
+    """
+    parsed = read_address(address) if address else None
+    if address and parsed is None:
+        raise TargetRefusedError(f"{address!r} is not an address")
+    if parsed is not None and (parsed.is_multicast or parsed.is_unspecified or int(parsed) == 0xFFFFFFFF):
+        raise TargetRefusedError(f"{address} is not the address of one host")
+    ip_version = parsed.version if parsed is not None else source_ip_version(target)
+    if parsed is not None and source_ip_version(target) not in (0, ip_version):
+        raise TargetRefusedError(f"{address} cannot be reached from {target.source.address}: other IP version")
+    tcp = tcp_fallback or target.protocol == PROTOCOL_TCP_CONNECT
+    if not tcp and target.protocol != PROTOCOL_ICMP_ECHO:
+        raise TargetRefusedError(f"protocol {target.protocol} is no round-trip probe")
+    protocol = PROTOCOL_TCP_CONNECT if tcp else PROTOCOL_ICMP_ECHO
+    payload = 0 if tcp else min(max(target.payload_bytes, MIN_PAYLOAD_BYTES), MAX_PAYLOAD_BYTES)
+    port = (target.destination_port or FALLBACK_PORT) if tcp else 0
+    text = str(parsed) if parsed is not None else ""
+    path = Path(source=target.source)
+    if target.HasField("endpoint"):
+        path.endpoint.CopyFrom(target.endpoint)
+        path.endpoint.address = text
+    else:
+        path.target.name = target.target.name or destination(target)
+        path.target.address = text
+    path.type_p.protocol = protocol
+    path.type_p.ip_version = ip_version
+    path.type_p.payload_bytes = payload
+    path.type_p.dscp = target.dscp & 0x3F
+    path.type_p.destination_port = port
+    definition = canonical(path)
+    return PathSpec(
+        path_id=short_id(definition),
+        definition=definition,
+        name=name_to_resolve(target) or "",
+        address=text,
+        ip_version=ip_version,
+        source_address=target.source.address,
+        nic=target.source.nic,
+        protocol=protocol,
+        payload_bytes=payload,
+        dscp=target.dscp & 0x3F,
+        port=port,
+        interval_ns=min(max(target.interval_ns, MIN_INTERVAL_NS), MAX_INTERVAL_NS),
+        waiting_ns=min(max(target.waiting_time_ns, MIN_WAITING_NS), MAX_TCP_WAITING_NS if tcp else MAX_WAITING_NS),
+    )
