@@ -308,10 +308,19 @@ class RoundTripWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredWindow:
+    """A window with what is needed to judge it again: windows add up through these, and not through quantiles."""
+
+    row: RoundTripWindow
+    buckets: bytes  # <u2: packets in the loss ratio by 2 s bucket, then lost ones
+    histogram: bytes  # <u4: delay bins in use, then their counts
+
+
+@dataclass(frozen=True, slots=True)
 class Element:
     """A part of the network at the granularity the labels support."""
 
-    kind: str  # path, endpoint, node, target, rack_pair, uplink, rack, site_link, fabric, agent
+    kind: str  # path, pair, endpoint, node, target, rack_pair, uplink, rack, site_link, fabric, agent
     name: str
 
 

@@ -1,0 +1,273 @@
+"""The store's tables. Everything in them but ``alerts`` is derived from the log and can be made again.
+
+Times are integer nanoseconds, 64-bit ids are stored as signed integers, lists and mappings as JSON text. Statements
+are SQLAlchemy Core, so another database is a matter of the address and of the upsert's dialect.
+"""
+
+from sqlalchemy import Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy.types import BigInteger
+
+METADATA = MetaData()
+
+meta = Table(
+    "meta",
+    METADATA,
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+paths = Table(
+    "paths",
+    METADATA,
+    Column("path_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("source", Text, nullable=False),  # [node, nic, address, lane]
+    Column("destination", Text),
+    Column("target", Text),
+    Column("target_address", Text),
+    Column("protocol", Integer, nullable=False),
+    Column("ip_version", Integer, nullable=False),
+    Column("payload_bytes", Integer, nullable=False),
+    Column("dscp", Integer, nullable=False),
+    Column("profile_id", BigInteger),
+    Column("definition", LargeBinary, nullable=False),
+)
+
+profiles = Table(
+    "profiles",
+    METADATA,
+    Column("profile_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("definition", LargeBinary, nullable=False),
+)
+
+counter_sets = Table(
+    "counter_sets",
+    METADATA,
+    Column("counter_set_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("definition", LargeBinary, nullable=False),
+)
+
+agents = Table(
+    "agents",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("first_received_time_ns", BigInteger, nullable=False),
+    Column("last_received_time_ns", BigInteger, nullable=False),
+    Column("watermark_ns", BigInteger),  # of the evidence chain
+    Column("round_trip_watermark_ns", BigInteger),
+    Column("closed_through_ns", BigInteger),  # all windows up to here are rows
+    Column("software_version", Text),
+    Column("iperf3_version", Text),
+    Column("clock_synchronised", Boolean),
+    Column("clock_error_bound_ns", BigInteger),
+    Column("spool_bytes", BigInteger),
+    Column("records_dropped", BigInteger),
+    Column("parts", Text, nullable=False),
+    Column("chains", Text, nullable=False),
+    Column("quarantined", Integer, nullable=False),
+)
+
+slots = Table(
+    "slots",
+    METADATA,
+    Column("slot_id", LargeBinary, primary_key=True),
+    Column("group_id", LargeBinary, nullable=False),
+    Column("purpose", Integer, nullable=False),
+    Column("window", Integer, nullable=False),
+    Column("day", Text, nullable=False),
+    Column("start_time_ns", BigInteger, nullable=False),
+    Column("end_time_ns", BigInteger, nullable=False),
+    Column("margin_ns", BigInteger, nullable=False),
+    Column("client", Text, nullable=False),
+    Column("server", Text, nullable=False),
+    Column("port", Integer, nullable=False),
+    Column("reverse", Boolean, nullable=False),
+    Column("path_id", BigInteger, nullable=False),
+    Column("profile_id", BigInteger, nullable=False),
+    Column("tokens", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    # What analysis says of it.
+    Column("withdrawn", Boolean, nullable=False),
+    Column("category", Text, nullable=False),
+    Column("outcome", Integer, nullable=False),
+    Column("disagreement", Text, nullable=False),
+    Column("contended", Boolean, nullable=False),
+    Index("slots_by_start", "start_time_ns"),
+    Index("slots_pending", "category", "end_time_ns"),
+)
+
+plans = Table(
+    "plans",
+    METADATA,
+    Column("node", Text, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("plan_hash", LargeBinary, nullable=False),
+    Column("issued_time_ns", BigInteger, nullable=False),
+    Column("expiry_time_ns", BigInteger, nullable=False),
+)
+
+runs = Table(
+    "runs",
+    METADATA,
+    Column("slot_id", LargeBinary, primary_key=True),
+    Column("role", Integer, primary_key=True, autoincrement=False),
+    Column("source", Text, nullable=False),
+    Column("path_id", BigInteger, nullable=False),
+    Column("profile_id", BigInteger, nullable=False),
+    Column("outcome", Integer, nullable=False),
+    Column("outcome_detail", Text, nullable=False),
+    Column("start_time_ns", BigInteger, nullable=False),
+    Column("end_time_ns", BigInteger, nullable=False),
+    Column("engine_version", Text, nullable=False),
+    Column("throughput_bps", Float),
+    Column("sender_bytes", BigInteger),
+    Column("receiver_bytes", BigInteger),
+    Column("receiver_duration_ns", BigInteger),
+    Column("receiver_derived", Boolean, nullable=False),
+    Column("retransmits", BigInteger),
+    Column("gates_tripped", Text, nullable=False),
+    Column("flags", Text, nullable=False),
+    Index("runs_by_end", "end_time_ns"),
+)
+
+swings = Table(
+    "swings",
+    METADATA,
+    Column("path_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("engine_version", Text, primary_key=True),
+    Column("peak_bps", Float),
+    Column("offpeak_bps", Float),
+    Column("tests_peak", Integer, nullable=False),
+    Column("tests_offpeak", Integer, nullable=False),
+    Column("swing_ratio", Float),
+    Column("flagged", Boolean, nullable=False),
+    Column("through_time_ns", BigInteger, nullable=False),
+    Column("evidence", Text, nullable=False),
+    Column("last_bps", Float),
+    Column("last_time_ns", BigInteger),
+)
+
+round_trip_windows = Table(
+    "round_trip_windows",
+    METADATA,
+    Column("start_time_ns", BigInteger, primary_key=True, autoincrement=False),
+    Column("path_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("length_ns", BigInteger, nullable=False),
+    Column("sent", Integer, nullable=False),
+    Column("replied", Integer, nullable=False),
+    Column("lost", Integer, nullable=False),
+    Column("unreachable", Integer, nullable=False),
+    Column("corrupt", Integer, nullable=False),
+    Column("unresolved", Integer, nullable=False),
+    Column("send_failed", Integer, nullable=False),
+    Column("skipped", Integer, nullable=False),
+    Column("duplicates", Integer, nullable=False),
+    Column("late", Integer, nullable=False),
+    Column("delay_samples", Integer, nullable=False),
+    Column("delay_min_ns", BigInteger),
+    Column("delay_p50_ns", BigInteger),
+    Column("delay_p99_ns", BigInteger),
+    Column("delay_max_ns", BigInteger),
+    Column("loaded_by", LargeBinary),
+    Column("buckets", LargeBinary, nullable=False),
+    Column("histogram", LargeBinary, nullable=False),
+    Index("round_trip_windows_by_path", "path_id", "start_time_ns"),
+    sqlite_with_rowid=False,
+)
+
+nics = Table(
+    "nics",
+    METADATA,
+    Column("node", Text, primary_key=True),
+    Column("nic", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+)
+
+nic_windows = Table(
+    "nic_windows",
+    METADATA,
+    Column("start_time_ns", BigInteger, primary_key=True, autoincrement=False),
+    Column("node", Text, primary_key=True),
+    Column("nic", Text, primary_key=True),
+    Column("receive_bytes", BigInteger),
+    Column("transmit_bytes", BigInteger),
+    Column("receive_span_ns", BigInteger, nullable=False),
+    Column("transmit_span_ns", BigInteger, nullable=False),
+    Column("receive_peak_bytes_per_second", Float),
+    Column("transmit_peak_bytes_per_second", Float),
+    Column("resets", Integer, nullable=False),
+    Column("ticks", Integer, nullable=False),
+    Column("speed_bps", BigInteger),
+    sqlite_with_rowid=False,
+)
+
+incidents = Table(
+    "incidents",
+    METADATA,
+    Column("incident_id", Text, primary_key=True),
+    Column("rule", Text, nullable=False),
+    Column("rule_version", Integer, nullable=False),
+    Column("element_kind", Text, nullable=False),
+    Column("element_name", Text, nullable=False),
+    Column("severity", Text, nullable=False),
+    Column("opened_time_ns", BigInteger, nullable=False),
+    Column("closed_time_ns", BigInteger),
+    Column("updated_time_ns", BigInteger, nullable=False),
+    Column("decided_time_ns", BigInteger, nullable=False),  # event time judged when the row last changed
+    Column("summary", Text, nullable=False),
+    Column("figures", Text, nullable=False),
+    Column("children", Text, nullable=False),
+    Column("evidence", Text, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Index("incidents_by_opening", "opened_time_ns"),
+    Index("incidents_by_decision", "decided_time_ns"),
+)
+
+alerts = Table(
+    "alerts",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("said_time_ns", BigInteger, nullable=False),
+    Column("incident_id", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("rule", Text, nullable=False),
+    Column("element_kind", Text, nullable=False),
+    Column("element_name", Text, nullable=False),
+    Column("severity", Text, nullable=False),
+    Column("opened_time_ns", BigInteger, nullable=False),
+    Column("summary", Text, nullable=False),
+    Index("alerts_by_time", "said_time_ns"),
+    Index("alerts_by_incident", "incident_id"),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    METADATA,
+    Column("time_ns", BigInteger, primary_key=True, autoincrement=False),
+    Column("state", Text, nullable=False),
+)
+
+gaps = Table(
+    "gaps",
+    METADATA,
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("record_index", Integer, primary_key=True, autoincrement=False),
+    Column("source", Text, nullable=False),
+    Column("reason", Integer, nullable=False),
+    Column("batch_class", Integer, nullable=False),
+    Column("from_time_ns", BigInteger, nullable=False),
+    Column("to_time_ns", BigInteger, nullable=False),
+    Column("records", BigInteger),
+    Column("detail", Text, nullable=False),
+)
+
+quarantine = Table(
+    "quarantine",
+    METADATA,
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("record_index", Integer, primary_key=True, autoincrement=False),
+    Column("source", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+)
+
+DERIVED = tuple(table for table in METADATA.sorted_tables if table is not alerts)

@@ -1,0 +1,91 @@
+"""The one writer: whatever a step of analysis derived goes in with the log position it derives from, or not at all."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Table, delete, func, select
+from sqlalchemy.dialects.sqlite import insert
+
+from collector.store import rows, tables
+from collector.store.database import open_writer
+
+
+class Transaction:
+    """Statements of one step."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def put(self, table: Table, values: Sequence[rows.Values]) -> None:
+        """Inserts rows, or overwrites in those that exist the columns given. All rows have the same columns."""
+        if not values:
+            return
+        keys = [column.name for column in table.primary_key]
+        statement = insert(table)
+        changed = {name: statement.excluded[name] for name in values[0] if name not in keys}
+        self.connection.execute(
+            statement.on_conflict_do_update(index_elements=keys, set_=changed)
+            if changed
+            else statement.on_conflict_do_nothing(index_elements=keys),
+            list(values),
+        )
+
+    def add(self, table: Table, values: Sequence[rows.Values]) -> None:
+        """Inserts rows; those that exist stay as they are."""
+        if values:
+            self.connection.execute(insert(table).on_conflict_do_nothing(), list(values))
+
+    def remove(self, table: Table, column: str, values: Sequence[Any]) -> None:
+        """Deletes rows by one column."""
+        for value in values:
+            self.connection.execute(delete(table).where(table.c[column] == value))
+
+    def set_meta(self, values: dict[str, str]) -> None:
+        """Overwrites entries of ``meta``."""
+        self.put(tables.meta, [{"key": key, "value": value} for key, value in values.items()])
+
+    def meta(self) -> dict[str, str]:
+        """All of ``meta``."""
+        return {row.key: row.value for row in self.connection.execute(select(tables.meta))}
+
+    def all(self, table: Table, *where: Any, order_by: Any = None) -> list[dict[str, Any]]:
+        """Rows as mappings."""
+        statement = select(table).where(*where)
+        if order_by is not None:
+            statement = statement.order_by(order_by)
+        return [dict(row) for row in self.connection.execute(statement).mappings()]
+
+    def newest(self, table: Table, column: str) -> int | None:
+        """Largest value of a column."""
+        found: int | None = self.connection.execute(select(func.max(table.c[column]))).scalar()
+        return found
+
+    def forget_derived(self) -> None:
+        """Empties all that can be made again from the log; what was said stays said."""
+        for table in tables.DERIVED:
+            self.connection.execute(delete(table))
+
+
+class Store:
+    """The database file, opened for writing. One process, one thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        """Creates the file or brings its schema up to date.
+
+        Raises:
+            sqlalchemy.exc.DBAPIError: the file cannot be opened or is no database.
+        """
+        self.path = path
+        self._engine = open_writer(path)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Commits at the end, or leaves everything as it was."""
+        with self._engine.begin() as connection:
+            yield Transaction(connection)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._engine.dispose()
