@@ -3,9 +3,11 @@
 from hashlib import sha256
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from bandwitness.settings import Fault, SettingsError, load
 from collector.config.check import faults
-from collector.config.schema import Config
+from collector.config.schema import Config, Tls
 
 
 def read_config(text: str, source: str) -> Config:
@@ -18,12 +20,18 @@ def read_config(text: str, source: str) -> Config:
 
 
 def load_config(path: Path | str) -> Config:
-    """The configuration in the file at ``path``.
+    """The configuration in the file at ``path``; files that it names are taken relative to it.
 
     Raises:
         SettingsError: with every fault, each at its line; also where the file cannot be read.
     """
-    return read_config(_decoded(path), str(path))
+    config = read_config(_decoded(path), str(path))
+    base = Path(path).resolve().parent
+    collector = replace(config.collector, state_dir=str(base / config.collector.state_dir))
+    if collector.tls is not None:
+        files = {name: str(base / getattr(collector.tls, name)) for name in ("ca", "certificate", "key")}
+        collector = replace(collector, tls=Tls(**files))
+    return replace(config, collector=collector)
 
 
 def configuration_hash(path: Path | str) -> bytes:

@@ -39,7 +39,7 @@ class Collector(msgspec.Struct, frozen=True, kw_only=True):
     name: Name = "collector"
     grpc_listen: str = "127.0.0.1:7443"
     http_listen: str = "127.0.0.1:7480"  # or fd:N, a listening socket inherited from the parent
-    state_dir: str = "./state"
+    state_dir: str = "./state"  # like all files, relative to collector.yaml
     database: Literal["sqlite"] = "sqlite"
     tls: Tls | None = None
 
