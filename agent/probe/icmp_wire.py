@@ -94,7 +94,8 @@ class EchoWire:
     def __init__(self, clock: Clock, table: RoundTripTable, opener: Opener, rights: Rights, random: Random) -> None:
         self.links: dict[Source, Link] = {}
         self.broken: dict[Source, tuple[int, str]] = {}  # until when it is not tried, and why
-        self.foreign_errors = 0
+        self.strays = 0  # replies to nothing that we know
+        self.foreign_errors = 0  # ICMP errors about others' packets
         self._clock = clock
         self._table = table
         self._opener = opener
@@ -243,10 +244,10 @@ class EchoWire:
                     and (reply.sequence + peer.wire_offset) & 0xFFFF == reply.wire_sequence
                 ):
                     corrupt = not peer.template.intact(reply, packet, offset)
-                    table.reply(reply.slot, reply.sequence, stamp, monotonic, wall, corrupt=corrupt)
-                    continue
+                    if table.reply(reply.slot, reply.sequence, stamp, monotonic, wall, corrupt=corrupt):
+                        continue
             if not self._damaged(link, packet[offset:], address, now):
-                table.strays += 1
+                self.strays += 1
 
     def _damaged(self, link: Link, message: bytes, address: str, now: Anchor) -> bool:
         """Whether it is a packet of ours, damaged on the way; then it is recorded."""

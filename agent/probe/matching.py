@@ -87,7 +87,6 @@ class RoundTripTable:
         self._state = bytearray()
         self._marks: list[tuple[tuple[int, int, int, int], Mark]] = []
         self.ended: set[int] = set()  # ids of paths whose slot was given up in the last drain
-        self.strays = 0  # replies to nothing that we know
         self.marks_dropped = 0
 
     def __len__(self) -> int:
@@ -183,17 +182,19 @@ class RoundTripTable:
 
     def reply(
         self, slot: int, sequence: int, stamp_ns: int | None, monotonic_ns: int, wall_ns: int, *, corrupt: bool = False
-    ) -> None:
-        """A reply, checked for whose it is. The clocks are those read after it was taken from the socket."""
+    ) -> bool:
+        """A reply, checked for whose it is. The clocks are those read after it was taken from the socket.
+
+        False: no such packet is known (any more), nothing was done.
+        """
         path = self._paths[slot] if slot < len(self._paths) else None
         if path is None or not self._known(path, sequence):
-            self.strays += 1
-            return
+            return False
         entry = path.base + (sequence & path.mask)
         state = self._state[entry]
         if state != _OUTSTANDING:
             self._answer_again(path, sequence, entry, stamp_ns, monotonic_ns)
-            return
+            return True
         sent_monotonic, sent_wall = self._sent_monotonic[entry], self._sent_wall[entry]
         stepped = abs((wall_ns - monotonic_ns) - (sent_wall - sent_monotonic)) > STEP_TOLERANCE_NS
         if self._user_stamps:
@@ -210,6 +211,7 @@ class RoundTripTable:
             self._state[entry] = int(PACKET_OUTCOME_CORRUPT)
         else:
             self._state[entry] = _REPLIED | _STEPPED if stepped else _REPLIED
+        return True
 
     def unreachable(self, slot: int, sequence: int) -> None:
         """An ICMP error quoted this packet."""

@@ -138,13 +138,17 @@ class FakeEchoSocket:
         count = self._counts[to] = self._counts.get(to, -1) + 1
         delays = host.delays_of.get(count, host.delays)
         if host.refuses:
-            v4 = packet[0] == 8
-            report = ErrorReport(ORIGIN_ICMP if v4 else ORIGIN_ICMP6, 113, 3 if v4 else 1, 1, 0, None)
-            self._errors.append((now + delays[0], packet, to, report))
+            self.report(packet, to, delays[0])
             return len(packet)
         for delay in delays:
             self.deliver(host.damage(echo_reply(packet)), host.answers_from or to, delay)
         return len(packet)
+
+    def report(self, quoted: bytes, address: str, delay_ns: int = 0) -> None:
+        """An ICMP error (host unreachable) that quotes a packet sent to ``address``."""
+        v4 = self.source.ip_version == 4
+        error = ErrorReport(ORIGIN_ICMP if v4 else ORIGIN_ICMP6, errno.EHOSTUNREACH, 3 if v4 else 1, 1, 0, None)
+        self._errors.append((self._network.clock.monotonic_ns() + delay_ns, quoted, address, error))
 
     def deliver(self, message: bytes, address: str, delay_ns: int = 0) -> None:
         """An ICMP message that arrives by itself, as a forger's or another pinger's."""
