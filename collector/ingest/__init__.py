@@ -1,1 +1,16 @@
-"""Takes batches in: who sent them, whether they stand in their chain, and the acknowledgement."""
+"""Taking batches in: who sends, does the batch stand in its chain, is it durable; only then is it acknowledged."""
+
+from collector.ingest.service import Ingest, ListenError, start_server
+from collector.ingest.sessions import IngestStatistics, Session, Sessions
+from collector.ingest.tls import TlsError, server_credentials
+
+__all__ = [
+    "Ingest",
+    "IngestStatistics",
+    "ListenError",
+    "Session",
+    "Sessions",
+    "TlsError",
+    "server_credentials",
+    "start_server",
+]
