@@ -1,7 +1,8 @@
-"""Keeps one part of the agent running: a part that fails is started again, later and later, and the others go on."""
+"""Keeps one part of the agent running: a part that fails is started again, later and later, and the others go on.
+And says so in the log when one part's state becomes another."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import ParamSpec, TypeVar
 
 from agent.clock import Clock
@@ -84,3 +85,20 @@ class Part:
         past = f"failed {self.failures} times, last: {self._fault}"
         detail = f"{state.detail}; {past}" if state.detail else past
         return PartState(state.part, state.working, state.state, detail)
+
+
+class StateLog:
+    """One log line when the state of a part changes, not one a flush."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[bool, str]] = {}
+
+    def note(self, states: Iterable[PartState]) -> None:
+        """Compares with the last call. The first sight of a part that is well is no event."""
+        for state in states:
+            now = (state.working, state.state)
+            if now == self._last.get(state.part, (True, "ok")):
+                continue
+            self._last[state.part] = now
+            level = logging.INFO if state.working else logging.WARNING
+            _log.log(level, "%s: %s%s", state.part, state.state, f" ({state.detail})" if state.detail else "")

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from agent.app.parts import FIRST_BACKOFF_NS, GOOD_RUN_NS, LAST_BACKOFF_NS, Part
+from agent.app.parts import FIRST_BACKOFF_NS, GOOD_RUN_NS, LAST_BACKOFF_NS, Part, StateLog
 from agent.result import PartState
 from tests.fakes.clock import FakeClock
 
@@ -111,3 +111,13 @@ async def test_a_guarded_call_that_fails_costs_only_its_answer(caplog: pytest.Lo
         assert part.guard(nothing, drain) == []
     assert part.state() == PartState("nic", True, "ok", "failed 1 times, last: KeyError: 'x'")
     assert caplog.messages == ["nic failed (1 so far): KeyError: 'x'"]
+
+
+def test_a_state_is_logged_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    log = StateLog()
+    fine, away = PartState("uplink", True, "ok"), PartState("uplink", False, "dns", "collector: not known")
+    with caplog.at_level(logging.INFO):
+        for state in (fine, fine, away, away, PartState("uplink", False, "dns", "other words"), fine):
+            log.note([state])
+    assert caplog.messages == ["uplink: dns (collector: not known)", "uplink: ok"]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]

@@ -1,0 +1,252 @@
+"""Builds every part of the agent, runs them side by side, and stops them in order.
+
+Parts do not know each other: results are drained by the flush, plans go from the uplink's queue to ``_apply``. Without
+a plan nothing is probed and only the agent's own state is reported. Order of a stop: throughput tests are ended and
+recorded, the last flush is sealed, what probes goes, the uplink gets a moment for what is left, the spool is closed.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import signal
+from pathlib import Path
+
+from agent.app import start
+from agent.app.flush import Flusher
+from agent.app.parts import Part, StateLog
+from agent.clock import Anchor, Clock, SystemClock
+from agent.config import AgentConfig
+from agent.plan import PlanKeeper
+from agent.probe.iperf3 import Iperf3
+from agent.probe.round_trip import RoundTripProbes
+from agent.record import Author, HeaderContext, Recorder
+from agent.result import ClockReading, PartState, Status
+from agent.sample.clockstate import read_clock
+from agent.sample.hostload import read_process
+from agent.sample.nic import NicSampler
+from agent.schedule import FileJournal, SlotRunner
+from agent.spool import Journal, Limits, Spool, SpoolError
+from agent.status import collect
+from agent.uplink import Introduction, Uplink
+from bandwitness import VERSION
+from bandwitness.v1.plan_pb2 import Plan
+
+SPOOL_FILE = "spool.sqlite"
+SLOTS_FILE = "slots.jsonl"
+SECOND_NS = 1_000_000_000
+MIN_COUNTER_INTERVAL_NS = SECOND_NS // 10
+MAX_COUNTER_INTERVAL_NS = 60 * SECOND_NS
+FAREWELL_NS = 2 * SECOND_NS  # for the collector to acknowledge the last flush
+FAREWELL_STEP_NS = SECOND_NS // 20
+
+_log = logging.getLogger("bandwitness.agent")
+
+
+class Agent:
+    """One agent, built and not yet running. ``root`` is where ``proc`` and ``sys`` are found.
+
+    Raises:
+        StartError: no key, or nowhere to keep anything.
+    """
+
+    def __init__(self, config: AgentConfig, clock: Clock, *, root: Path = Path("/")) -> None:
+        self._config = config
+        self._clock = clock
+        self._root = root
+        self._run_id = os.urandom(16)
+        self._boot_id = start.boot_id(root)
+        self._identity = start.identity(config.state_dir)
+        self._state_log = StateLog()
+        self._reading = ClockReading(source=0, synchronised=False)
+        self.spool = Spool(
+            config.state_dir / SPOOL_FILE,
+            Limits(max_bytes=config.spool_max_bytes, max_age_ns=config.spool_max_age_ns),
+            wall_ns=clock.wall_ns,
+        )
+        self.keeper = PlanKeeper(config.state_dir, config.name)
+        self.probes = RoundTripProbes(clock)
+        self.sampler = NicSampler(root, clock)
+        self.engine = Iperf3(clock, program=config.iperf3, root=root)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Runs until ``stop`` is set; on return everything measured is in the closed spool.
+
+        Raises:
+            StartError: the spool cannot be opened.
+        """
+        try:
+            await self.spool.open()
+        except SpoolError as error:
+            raise start.StartError(str(error)) from None
+        try:
+            self._compose()
+            await self._run_parts(stop)
+        finally:
+            self.sampler.close()
+            await self.spool.close()
+
+    def _compose(self) -> None:
+        """Everything that needs the open spool, and the parts."""
+        config, clock = self._config, self._clock
+        author = Author(
+            agent_id=config.name,
+            public_key=self._identity.public_key,
+            sign=self._identity.sign,
+            boot_id=self._boot_id,
+            run_id=self._run_id,
+            configuration_hash=config.sha256,
+            software_version=VERSION,
+        )
+        recorder = Recorder(author, self.spool.tips())
+        self.keeper.load()
+        self.uplink = Uplink(
+            introduction=Introduction(config.name, VERSION, self._boot_id, self._run_id),
+            collectors=config.collectors,
+            identity=config.identity,
+            spool=self.spool,
+            keeper=self.keeper,
+            clock=clock,
+            source=random.SystemRandom(),
+        )
+        self.slots = SlotRunner(
+            config.name,
+            clock,
+            self.engine,
+            FileJournal(config.state_dir / SLOTS_FILE),
+            offline_ns=self.uplink.offline_ns,
+        )
+        self._echo = Part("echo", clock, self.probes.run, self.probes.state)
+        self._throughput = Part("throughput", clock, self._run_slots, self.slots.state)
+        self._nic = Part("nic", clock, self.sampler.run, self.sampler.state)
+        self._uplink = Part("uplink", clock, self.uplink.run, self.uplink.state)
+        self._plan = Part("plan", clock, self._follow_plans, lambda: self.keeper.state(clock.wall_ns()))
+        self.flusher = Flusher(
+            clock,
+            recorder,
+            Journal(recorder, self.spool, clock.wall_ns()),
+            context=self._context,
+            probers=[(self._echo, self.probes)],
+            runs=(self._throughput, self.slots),
+            counters=(self._nic, self.sampler),
+            status=self._status,
+        )
+        self._flush = Part("flush", clock, self.flusher.run)
+
+    # ------------------------------------------------------------ running
+
+    async def _run_parts(self, stop: asyncio.Event) -> None:
+        if self.keeper.current is not None:
+            self._apply(self.keeper.current.plan)
+        parts = (self._echo, self._throughput, self._nic, self._uplink, self._plan, self._flush)
+        async with asyncio.TaskGroup() as group:
+            tasks = {part.name: group.create_task(part.keep(), name=part.name) for part in parts}
+            _log.info("started: node %s, version %s, state in %s", self._config.name, VERSION, self._config.state_dir)
+            # What is there now stays to the end: the collector of cycles need not walk over it again and again.
+            gc.collect()
+            gc.freeze()
+            await stop.wait()
+            _log.info("stopping")
+            tasks["throughput"].cancel()
+            await asyncio.wait([tasks["throughput"]])
+            await self.flusher.stop(tasks["flush"])
+            await self._last_flush()
+            for name in ("echo", "nic", "plan"):
+                tasks[name].cancel()
+            await self._farewell()
+            tasks["uplink"].cancel()
+        _log.info("stopped")
+
+    async def _run_slots(self) -> None:
+        await self.engine.check()
+        await self.slots.run()
+
+    async def _follow_plans(self) -> None:
+        while True:
+            kept = await self.uplink.plans.get()
+            _log.info("plan %d of collector %s: %s", kept.plan.version, kept.collector_id, _extent(kept.plan))
+            self._apply(kept.plan)
+
+    def _apply(self, plan: Plan) -> None:
+        """Gives each part its share of the plan; one that cannot take it costs no other."""
+        nics = [endpoint.nic for endpoint in plan.endpoint if endpoint.node == self._config.name and endpoint.nic]
+        interval_ns = plan.counter_interval_ns or SECOND_NS
+        interval_ns = min(max(interval_ns, MIN_COUNTER_INTERVAL_NS), MAX_COUNTER_INTERVAL_NS)
+        self._echo.guard(None, self.probes.configure, plan.round_trip)
+        self._nic.guard(None, self.sampler.configure, nics, interval_ns)
+        self._throughput.guard(None, self.slots.set_plan, plan)
+        self.flusher.every(plan.flush_interval_ns)
+
+    async def _last_flush(self) -> None:
+        try:
+            await self.flusher.flush()
+        except Exception:  # noqa: BLE001 - whatever it is, the spool must still be closed
+            _log.exception("the last flush failed")
+
+    async def _farewell(self) -> None:
+        """Waits, not for long, until a collector that is there has everything."""
+        end_ns = self._clock.monotonic_ns() + FAREWELL_NS
+        while self.uplink.connected and self._clock.monotonic_ns() < end_ns:
+            tips = self.spool.tips()
+            if all(self.spool.acknowledged(kind)[0] >= state.tip.seq for kind, state in tips.items()):
+                return
+            await self._clock.sleep_until(self._clock.monotonic_ns() + FAREWELL_STEP_NS)
+
+    # ------------------------------------------------------------ the agent on itself
+
+    def _context(self, anchor: Anchor) -> HeaderContext:
+        current = self.keeper.current
+        return HeaderContext(
+            anchor=anchor,
+            clock=self._reading,
+            plan_hash=b"" if current is None else current.plan_hash,
+            witnessed_head=self.uplink.witnessed_head,
+        )
+
+    def _clock_state(self) -> PartState:
+        if self._reading.synchronised:
+            return PartState("clock", True, "ok")
+        return PartState("clock", True, "unsynchronised", "no NTP or PTP keeps this clock: apt-get install chrony")
+
+    def _status(self) -> Status:
+        self._reading = read_clock()
+        stats = self.spool.stats()
+        parts = (self._echo, self._throughput, self._nic, self._uplink, self._plan, self._flush)
+        status = collect(
+            time_ns=self._clock.wall_ns(),
+            parts=[*(part.state for part in parts), self.spool.state, self._clock_state],
+            load=read_process(self._root),
+            spool_bytes=stats.bytes,
+            spool_oldest_time_ns=stats.oldest_time_ns,
+            records_dropped=stats.dropped,
+            iperf3_version=self.engine.version,
+        )
+        self._state_log.note(status.parts)
+        return status
+
+
+def _extent(plan: Plan) -> str:
+    return f"{len(plan.endpoint)} endpoints, {len(plan.round_trip)} targets, {len(plan.slot)} slots"
+
+
+def run(config: AgentConfig) -> None:
+    """Runs the agent until SIGTERM or SIGINT; a second signal ends it at once.
+
+    Raises:
+        StartError: it cannot run at all.
+    """
+
+    async def until_signal() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def stopping(number: signal.Signals) -> None:
+            stop.set()
+            loop.remove_signal_handler(number)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping, number)
+        await Agent(config, SystemClock()).run(stop)
+
+    asyncio.run(until_signal())
