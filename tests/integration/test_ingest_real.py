@@ -1,0 +1,443 @@
+"""Ingest over real sockets: certificates, limits, resends, replaced streams, full disks."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from bandwitness import KEEPALIVE_TIME_MS, MAX_MESSAGE_BYTES
+from bandwitness.chain import header_hash
+from bandwitness.v1.plan_pb2 import Plan
+from bandwitness.v1.record_pb2 import BATCH_CLASS_CONTROL, BATCH_CLASS_TELEMETRY, Record, SignedBatch
+from bandwitness.v1.uplink_pb2 import UplinkRequest
+from collector.clock import SystemClock
+from collector.config import Tls
+from collector.control import Control
+from collector.decode import Definitions, decode
+from collector.ingest import Ingest, ListenError, Sessions, TlsError, server_credentials, start_server
+from collector.ingest.service import server_options
+from collector.log import Log
+from collector.model import LogEntry
+from tests.fakes.batches import FakeChain
+from tests.fakes.disk import FailingDisk
+from tests.fakes.uplink_client import UplinkClient
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Running:
+    log: Log
+    control: Control
+    sessions: Sessions
+    address: str
+    disk: FailingDisk
+
+    def entries(self, agent_id: str = "n1") -> list[LogEntry]:
+        return [entry for entry in self.log.read(0, 10_000) if entry.agent_id == agent_id]
+
+    def seqs(self, agent_id: str = "n1") -> list[int]:
+        return [entry.seq for entry in self.entries(agent_id)]
+
+
+async def running(
+    directory: Path,
+    credentials: grpc.ServerCredentials | None = None,
+    options: list[tuple[str, int]] | None = None,
+    hello_timeout_s: float = 10,
+) -> AsyncIterator[Running]:
+    disk = FailingDisk()
+    log = Log.open(directory / "log", disk=disk)
+    sessions = Sessions()
+    control = Control(log, Ed25519PrivateKey.generate(), "collector", SystemClock())
+    await control.start([], [])
+    ingest = Ingest(log, control, SystemClock(), sessions, hello_timeout_s=hello_timeout_s)
+    server, port = await start_server(ingest, "127.0.0.1:0", credentials, options=options)
+    try:
+        yield Running(log, control, sessions, f"127.0.0.1:{port}", disk)
+    finally:
+        await server.stop(0.2)
+        await asyncio.to_thread(log.close)
+
+
+@pytest.fixture
+async def plain(tmp_path: Path) -> AsyncIterator[Running]:
+    async for one in running(tmp_path):
+        yield one
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for a condition that work in threads and sockets brings about."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+
+
+# ---------------------------------------------------------------- the stream
+
+
+async def test_batches_are_acknowledged_once_they_can_be_read_back(plain: Running) -> None:
+    evidence = FakeChain()
+    telemetry = FakeChain(batch_class=BATCH_CLASS_TELEMETRY)
+    async with UplinkClient(plain.address) as client:
+        welcome = await client.hello("n1", [evidence])
+        assert list(welcome.durable) == []
+        assert welcome.public_key == plain.control.public_key
+        assert welcome.head == plain.control.head()
+        for _ in range(5):
+            await client.send(evidence.next())
+            await client.send(telemetry.next())
+        newest: dict[int, int] = {}
+        while newest != {1: 5, 2: 5}:
+            ack = (await client.receive()).ack
+            newest[ack.batch_class] = ack.durable_through_seq
+            assert ack.head
+            assert len(plain.entries()) >= sum(newest.values())
+    assert plain.seqs() == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert {entry.quarantine for entry in plain.entries()} == {""}
+
+
+async def test_a_chain_is_on_record_before_its_first_batch(plain: Running) -> None:
+    chain = FakeChain()
+    async with UplinkClient(plain.address) as client:
+        await client.hello("n1")
+        await client.send(chain.next())
+        await client.acknowledged(1)
+    entries = plain.log.read(0, 10)
+    opened = [row for entry in entries for row in decode(entry, Definitions()).chains_opened]
+    assert [(row.agent_id, row.chain_id, row.public_key) for row in opened] == [
+        ("n1", chain.chain_id, chain.public_key)
+    ]
+    assert opened[0].source.position < entries[-1].position
+    assert entries[-1].agent_id == "n1"
+
+
+async def test_case_39_an_acknowledgement_lost_and_the_batches_sent_again(plain: Running) -> None:
+    chain = FakeChain()
+    batches = [chain.next() for _ in range(150)]
+    async with UplinkClient(plain.address) as client:
+        await client.hello("n1")
+        for batch in batches[:100]:
+            await client.send(batch)
+        await client.acknowledged(100)
+    async with UplinkClient(plain.address) as client:
+        welcome = await client.hello("n1", [chain])
+        assert [tip.seq for tip in welcome.durable] == [100]
+        for batch in batches[:100]:  # as if that had not been said either
+            await client.send(batch)
+        assert (await client.acknowledged(100))[-1].durable_through_seq == 100
+        assert len(plain.entries()) == 100
+        for batch in batches[50:]:
+            await client.send(batch)
+        assert (await client.acknowledged(150))[-1].durable_through_seq == 150
+    assert plain.seqs() == list(range(1, 151))
+    assert {entry.quarantine for entry in plain.entries()} == {""}
+    assert plain.sessions.statistics.duplicates == 150
+
+
+async def test_bad_batches_are_kept_and_acknowledged_and_the_stream_goes_on(plain: Running) -> None:
+    chain = FakeChain()
+    async with UplinkClient(plain.address) as client:
+        await client.hello("n1")
+        await client.send(chain.next())
+        forged = chain.next()
+        forged.signature = bytes(64)
+        await client.send(forged)
+        await client.send(SignedBatch(header=b"\xff"))
+        for _ in range(2):
+            await client.send(chain.next())
+        await client.acknowledged(4)
+    quarantined = [(entry.seq, entry.quarantine) for entry in plain.entries()]
+    assert quarantined == [(1, ""), (2, "bad_signature"), (0, "unreadable_header"), (3, "gap"), (4, "")]
+    assert dict(plain.sessions.statistics.quarantined) == {"bad_signature": 1, "unreadable_header": 1, "gap": 1}
+
+
+async def test_what_was_sent_before_the_agent_closes_is_still_answered(plain: Running) -> None:
+    chain = FakeChain()
+    async with UplinkClient(plain.address) as client:
+        await client.hello("n1")
+        for _ in range(20):
+            await client.send(chain.next())
+        await client.call.done_writing()
+        await client.acknowledged(20)
+        assert (await client.status())[0] == grpc.StatusCode.OK
+    await until(lambda: plain.sessions.get("n1") is None)
+    assert plain.sessions.last_received_ns("n1") is not None
+
+
+async def test_a_second_stream_of_a_node_replaces_the_first(plain: Running) -> None:
+    chain = FakeChain()
+    async with UplinkClient(plain.address) as first, UplinkClient(plain.address) as second:
+        await first.hello("n1")
+        for _ in range(10):
+            await first.send(chain.next())
+        await first.acknowledged(1)
+        welcome = await second.hello("n1", [chain])
+        assert await first.status() == (grpc.StatusCode.ABORTED, "replaced by a newer stream of the same agent")
+        durable = welcome.durable[0].seq
+        assert durable == len(plain.seqs())
+        resent = FakeChain()
+        batches = [resent.next() for _ in range(11)]
+        for batch in batches[durable:]:
+            await second.send(batch)
+        await second.acknowledged(11)
+    assert plain.seqs() == list(range(1, 12))
+
+
+async def test_plans_reach_the_agent_at_hello_and_when_they_change_but_never_twice(plain: Running) -> None:
+    await plain.control.issue({"n1": Plan(version=1, node="n1")})
+    first = plain.control.plan_for("n1")
+    assert first is not None
+    async with UplinkClient(plain.address) as client:
+        await client.hello("n1")
+        received = (await client.receive()).plan
+        assert received == first.batch
+        await plain.control.issue({"n1": Plan(version=2, node="n1"), "n2": Plan(version=2, node="n2")})
+        newer = Record.FromString(_records((await client.receive()).plan)[0]).plan_issued
+        assert Plan.FromString(newer.plan).version == 2
+    second = plain.control.plan_for("n1")
+    assert second is not None
+    chain = FakeChain()
+    async with UplinkClient(plain.address) as client:
+        await client.hello("n1", plan_hash=second.plan_hash)
+        await client.send(chain.next())
+        ack = (await client.receive()).ack  # no plan before it
+        assert ack.head == plain.control.head() == header_hash(_newest_control(plain).header)
+
+
+def _records(batch: SignedBatch) -> list[bytes]:
+    from bandwitness.chain import read_header, read_payload
+
+    return read_payload(read_header(batch.header), batch.payload)
+
+
+def _newest_control(plain: Running) -> LogEntry:
+    return [entry for entry in plain.log.read(0, 1000) if entry.batch_class == BATCH_CLASS_CONTROL][-1]
+
+
+# ---------------------------------------------------------------- strangers and limits
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (b"\xff\xff\xff", grpc.StatusCode.INVALID_ARGUMENT),
+        (b"", grpc.StatusCode.INVALID_ARGUMENT),
+        (UplinkRequest(batch=SignedBatch(header=b"x")).SerializeToString(), grpc.StatusCode.INVALID_ARGUMENT),
+        (b"\x0a\x06\x0a\x02n1\x18\x09", grpc.StatusCode.FAILED_PRECONDITION),  # protocol version 9
+        (b"\x0a\x09\x0a\x05../..\x18\x01", grpc.StatusCode.INVALID_ARGUMENT),
+    ],
+)
+async def test_a_stream_that_begins_wrongly_is_ended_with_a_reason(
+    plain: Running, message: bytes, code: grpc.StatusCode
+) -> None:
+    async with UplinkClient(plain.address) as client:
+        await client.call.write(message)
+        assert (await client.status())[0] == code
+    assert plain.sessions.statistics.refused_streams == {code.name: 1}
+
+
+async def test_a_stream_without_hello_is_ended(tmp_path: Path) -> None:
+    async for one in running(tmp_path, hello_timeout_s=0.1):
+        async with UplinkClient(one.address) as client:
+            assert await client.status() == (grpc.StatusCode.DEADLINE_EXCEEDED, "no Hello within 0.1 s")
+
+
+async def test_a_message_over_the_limit_is_refused_and_the_collector_goes_on(plain: Running) -> None:
+    chain = FakeChain()
+    async with UplinkClient(plain.address) as client:
+        await client.hello("n1")
+        await client.send(SignedBatch(payload=bytes(MAX_MESSAGE_BYTES + 1)))
+        assert (await client.status())[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
+    async with UplinkClient(plain.address) as client:
+        await client.hello("n1")
+        await client.send(chain.next())
+        await client.acknowledged(1)
+
+
+async def test_a_batch_in_another_agents_name_ends_the_stream(plain: Running) -> None:
+    async with UplinkClient(plain.address) as client:
+        await client.hello("n1")
+        await client.send(FakeChain("n2").next())
+        code, words = await client.status()
+    assert (code, words) == (grpc.StatusCode.PERMISSION_DENIED, "this is n1's stream, the batch is of n2")
+    assert plain.entries("n2") == []
+
+
+async def test_an_agent_that_sends_more_than_becomes_durable_is_made_to_wait(plain: Running) -> None:
+    """The log stands still; what the collector holds stays bounded while the agent goes on sending."""
+    release = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    write = plain.disk.write
+    blocked = asyncio.Event()
+
+    def stuck(descriptor: int, buffers: list[bytes], offset: int) -> None:
+        loop.call_soon_threadsafe(blocked.set)
+        asyncio.run_coroutine_threadsafe(release.wait(), loop).result()
+        write(descriptor, buffers, offset)
+
+    chain = FakeChain()
+    async with UplinkClient(plain.address) as client:
+        await client.hello("n1")
+        await client.send(chain.next())
+        await client.acknowledged(1)
+        plain.disk.write = stuck  # type: ignore[method-assign]
+        await client.send(chain.next())
+        await blocked.wait()
+
+        async def flood() -> None:
+            for _ in range(400):
+                await client.send(chain.next([bytes(50_000)]))
+
+        flooding = asyncio.ensure_future(flood())
+        session = plain.sessions.get("n1")
+        assert session is not None
+        seen = -1
+        while seen != len(session.on_the_way):  # until it does not rise any more
+            seen = len(session.on_the_way)
+            await asyncio.sleep(0.2)
+        assert 10 < seen <= 170  # 8 MiB of 50 kB each
+        assert not flooding.done()
+        release.set()
+        await flooding
+        await client.acknowledged(402)
+    assert plain.seqs() == list(range(1, 403))
+
+
+# ---------------------------------------------------------------- a full disk
+
+
+async def test_case_41_a_full_disk_ends_streams_and_they_go_on_by_themselves(plain: Running) -> None:
+    chain = FakeChain()
+    async with UplinkClient(plain.address) as client:
+        await client.hello("n1")
+        await client.send(chain.next())
+        await client.acknowledged(1)
+        plain.disk.room = 0
+        await client.send(chain.next())
+        code, words = await client.status()
+        assert code == grpc.StatusCode.UNAVAILABLE
+        assert "disk_full" in words
+    assert plain.log.failing is not None
+    async with UplinkClient(plain.address) as client:  # still full, and a chain nobody knows
+        welcome = await client.hello("n1", [chain])
+        assert welcome.durable[0].seq == 1
+        await client.send(FakeChain(chain_id=b"z" * 16).next())
+        assert (await client.status())[0] == grpc.StatusCode.UNAVAILABLE
+    plain.disk.room = None
+    again = FakeChain()
+    again.next()
+    async with UplinkClient(plain.address) as client:
+        await client.hello("n1", [chain])
+        for _ in range(3):
+            await client.send(again.next())
+        await client.acknowledged(4)
+    assert plain.seqs() == [1, 2, 3, 4]
+    assert plain.log.failing is None
+
+
+# ---------------------------------------------------------------- certificates
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("certificates")
+    for name, nodes in (("ours", ("n1", "n2")), ("theirs", ("n1",))):
+        arguments = ["--collector", "collector", "--address", "127.0.0.1"]
+        for node in nodes:
+            arguments += ["--node", node]
+        tool = [sys.executable, str(ROOT / "deploy/make_certificates.py"), str(directory / name), *arguments]
+        subprocess.run(tool, check=True, capture_output=True)
+    return directory
+
+
+def client_credentials(directory: Path, stem: str, ca: str = "ca") -> grpc.ChannelCredentials:
+    return grpc.ssl_channel_credentials(
+        (directory / f"{ca}.pem").read_bytes(),
+        (directory / f"{stem}.key").read_bytes(),
+        (directory / f"{stem}.pem").read_bytes(),
+    )
+
+
+OUR_TLS = Tls(ca="ca.pem", certificate="collector.pem", key="collector.key")
+
+
+async def test_over_tls_the_certificate_says_who_it_is(tmp_path: Path, certificates: Path) -> None:
+    ours = certificates / "ours"
+    async for one in running(tmp_path, server_credentials(OUR_TLS, ours)):
+        chain = FakeChain()
+        async with UplinkClient(one.address, client_credentials(ours, "n1")) as client:
+            await client.hello("n1")
+            await client.send(chain.next())
+            await client.acknowledged(1)
+        (opened,) = [row for entry in one.log.read(0, 10) for row in decode(entry, Definitions()).chains_opened]
+        assert len(opened.certificate_sha256) == 32
+        async with UplinkClient(one.address, client_credentials(ours, "n2")) as client:
+            await client.call.write(b"\x0a\x06\x0a\x02n1\x18\x01")
+            code, words = await client.status()
+            assert (code, words) == (grpc.StatusCode.PERMISSION_DENIED, "the certificate is of n2, Hello of n1")
+
+
+async def test_a_certificate_of_another_authority_gets_no_stream(tmp_path: Path, certificates: Path) -> None:
+    ours, theirs = certificates / "ours", certificates / "theirs"
+    async for one in running(tmp_path, server_credentials(OUR_TLS, ours)):
+        stranger = grpc.ssl_channel_credentials(
+            (ours / "ca.pem").read_bytes(), (theirs / "n1.key").read_bytes(), (theirs / "n1.pem").read_bytes()
+        )
+        for credentials in (stranger, grpc.ssl_channel_credentials((ours / "ca.pem").read_bytes()), None):
+            async with UplinkClient(one.address, credentials) as client:
+                assert (await client.status())[0] == grpc.StatusCode.UNAVAILABLE
+        assert one.sessions.all() == []
+
+
+def test_certificate_files_that_cannot_be_used_are_named(tmp_path: Path, certificates: Path) -> None:
+    with pytest.raises(TlsError, match=r"collector.tls.ca: .*missing.pem: No such file"):
+        server_credentials(Tls(ca="missing.pem", certificate="collector.pem", key="collector.key"), certificates)
+    with pytest.raises(TlsError, match=r"collector.tls.key: .*no PEM PRIVATE KEY"):
+        server_credentials(Tls(ca="ca.pem", certificate="collector.pem", key="collector.pem"), certificates / "ours")
+
+
+async def test_an_address_in_use_is_named(plain: Running, tmp_path: Path) -> None:
+    ingest = Ingest(plain.log, plain.control, SystemClock(), plain.sessions)
+    with pytest.raises(ListenError, match=plain.address):
+        await start_server(ingest, plain.address, None)
+
+
+# ---------------------------------------------------------------- keepalive
+
+
+def test_case_37_what_the_collector_allows_is_at_or_below_what_agents_do() -> None:
+    options = dict(server_options())
+    assert options["grpc.http2.min_ping_interval_without_data_ms"] <= KEEPALIVE_TIME_MS
+    assert options["grpc.keepalive_permit_without_calls"] == 1
+
+
+async def test_case_37_an_idle_stream_with_pings_outlives_one_to_grpcs_default(tmp_path: Path) -> None:
+    """Played at 1 s between pings, the most a client sends, and with one strike allowed: a server with gRPC's own
+    minimum of 300 s ends the stream, ours with the same pings does not."""
+    strict = [("grpc.http2.max_ping_strikes", 1)]
+    pings = [("grpc.keepalive_time_ms", 1000)]
+    async for ours, theirs in both(
+        running(tmp_path / "ours", options=server_options(1000) + strict),
+        running(tmp_path / "theirs", options=strict),
+    ):
+        async with (
+            UplinkClient(ours.address, options=pings) as kept,
+            UplinkClient(theirs.address, options=pings) as cut,
+        ):
+            await kept.hello("n1")
+            await cut.hello("n1")
+            assert await cut.status() == (grpc.StatusCode.UNAVAILABLE, "Too many pings")
+            await kept.send(FakeChain().next())
+            await kept.acknowledged(1)
+
+
+async def both(one: AsyncIterator[Running], other: AsyncIterator[Running]) -> AsyncIterator[tuple[Running, Running]]:
+    async for first in one:
+        async for second in other:
+            yield first, second
