@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,18 +58,30 @@ def serve(config_path: str) -> None:
 @CONFIG
 @click.option("--json", "as_json", is_flag=True, help="print the result as JSON")
 def check(config_path: str, as_json: bool) -> None:
-    """Validate collector.yaml: every fault with line, column and key."""
+    """Validate collector.yaml: every fault with line, column and key; and whether the fleet fits its windows."""
     config = _load(config_path)
+    from collector.planner import PlanError
+    from collector.planner.plan import build_plans
+
+    try:
+        plans = build_plans(config, time.time_ns())
+    except PlanError as error:
+        for problem in error.problems:
+            click.echo(f"{config_path}: {problem}", err=True)
+        sys.exit(WRONG_USE)
     counts = {
         "sites": len(config.sites),
         "racks": len({(node.site, node.rack) for node in config.nodes}),
         "nodes": len(config.nodes),
         "targets": len(config.targets),
+        "throughput tests in the coming day": len(plans.slots),
     }
     if as_json:
-        click.echo(json.dumps({"ok": True, **counts}))
+        click.echo(json.dumps({"ok": True, "counts": counts, "notes": plans.notes}))
     else:
         click.echo(f"{config_path}: ok: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+        for note in plans.notes:
+            click.echo(f"note: {note}")
 
 
 def _table_command(resource: str, help_text: str, *, span: bool, extra: tuple[Callable[[Any], Any], ...] = ()) -> None:

@@ -1,0 +1,66 @@
+"""Commands of bandwitness-collector: exit codes, and what they print for people and for programs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from collector.__main__ import main
+
+EXAMPLE = Path(__file__).parents[3] / "deploy/examples/collector.yaml"
+TIGHT = """
+collector: {state_dir: /tmp/x}
+sites: [{name: s, windows: {peak: ["19:00-19:01"], offpeak: ["02:00-06:00"]}}]
+nodes:
+  - {name: a, site: s, rack: r1, endpoints: [{nic: eth0, address: 10.0.0.1}]}
+  - {name: b, site: s, rack: r2, endpoints: [{nic: eth0, address: 10.0.0.2}]}
+"""
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def test_a_good_file_passes_and_says_what_it_holds() -> None:
+    done = invoke("check", "--config", str(EXAMPLE))
+    assert done.exit_code == 0
+    assert "2 sites, 3 racks, 4 nodes, 2 targets" in done.output
+    assert json.loads(invoke("check", "--config", str(EXAMPLE), "--json").output)["counts"]["nodes"] == 4
+
+
+def test_every_fault_is_listed_and_the_exit_code_is_2(tmp_path: Path) -> None:
+    file = tmp_path / "collector.yaml"
+    file.write_text("sites: [{name: s, zone: x}]\nnodes: []\nnodes: []\n")
+    for command in ("check", "serve"):
+        done = invoke(command, "--config", str(file))
+        assert done.exit_code == 2
+        assert f"{file}: line 1:19 sites[0].zone: unknown key; did you mean time_zone?" in done.stderr.splitlines()
+        assert any("line 3:1 nodes: this key stands here twice" in line for line in done.stderr.splitlines())
+
+
+def test_a_fleet_that_does_not_fit_is_refused_with_the_arithmetic(tmp_path: Path) -> None:
+    file = tmp_path / "collector.yaml"
+    file.write_text(TIGHT)
+    done = invoke("check", "--config", str(file))
+    assert done.exit_code == 2
+    assert "60" in done.stderr
+
+
+def test_a_missing_file_is_a_plain_message(tmp_path: Path) -> None:
+    done = invoke("check", "--config", str(tmp_path / "none.yaml"))
+    assert done.exit_code == 2
+    assert "none.yaml" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["nodes", "paths", "incidents", "timetable", "accounting"])
+def test_without_a_collector_the_tables_say_so(command: str) -> None:
+    done = invoke(command, "--url", "http://127.0.0.1:1")
+    assert done.exit_code == 1
+    assert "no collector answers at http://127.0.0.1:1" in done.stderr
+
+
+def test_wrong_use_exits_2() -> None:
+    assert invoke("nothing").exit_code == 2
+    assert invoke("incidents", "--url").exit_code == 2
