@@ -88,8 +88,9 @@ class SinkCollector(UplinkServicer):
         for batch in self._plans[-1:]:
             plans.put_nowait(batch)
         self._waiting.append(plans)
-        reading = asyncio.create_task(self._read(request_iterator, answers))
-        sending = asyncio.create_task(self._send_plans(plans, answers))
+        welcomed = asyncio.Event()
+        reading = asyncio.create_task(self._read(request_iterator, answers, welcomed))
+        sending = asyncio.create_task(self._send_plans(plans, answers, welcomed))
         try:
             while (answer := await answers.get()) is not None:
                 yield answer
@@ -100,18 +101,23 @@ class SinkCollector(UplinkServicer):
 
     @staticmethod
     async def _send_plans(
-        plans: asyncio.Queue[pb.SignedBatch], answers: asyncio.Queue[up.UplinkResponse | None]
+        plans: asyncio.Queue[pb.SignedBatch], answers: asyncio.Queue[up.UplinkResponse | None], welcomed: asyncio.Event
     ) -> None:
+        await welcomed.wait()
         while True:
             answers.put_nowait(up.UplinkResponse(plan=await plans.get()))
 
     async def _read(
-        self, requests: AsyncIterator[up.UplinkRequest], answers: asyncio.Queue[up.UplinkResponse | None]
+        self,
+        requests: AsyncIterator[up.UplinkRequest],
+        answers: asyncio.Queue[up.UplinkResponse | None],
+        welcomed: asyncio.Event,
     ) -> None:
         try:
             async for request in requests:
                 if request.HasField("hello"):
                     answers.put_nowait(self._welcome(request.hello))
+                    welcomed.set()
                 else:
                     answers.put_nowait(self._acknowledge(request.batch))
                 self.changed.set()

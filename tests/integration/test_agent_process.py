@@ -1,0 +1,325 @@
+"""The real agent process against a real gRPC server: measuring, stopping, killed, started again, without rights."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bandwitness.identity import canonical
+from bandwitness.v1 import record_pb2 as pb
+from bandwitness.v1.plan_pb2 import SLOT_PURPOSE_PAIR, WINDOW_KIND_PEAK, Plan
+from tests.fakes.sink_collector import SinkCollector, tls_credentials
+
+ROOT = Path(__file__).parents[2]
+SECOND = 1_000_000_000
+WITHIN_S = 30.0
+OWN = pb.Endpoint(node="n1", nic="lo", address="127.0.0.1", lane="rail0")
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def make_plan(version: int = 1, *, slot_in_ns: int | None = None) -> Plan:
+    """Echo to loopback ten times a second, counters of lo, and when asked a test of the node with itself."""
+    now = time.time_ns()
+    plan = Plan(
+        version=version,
+        node="n1",
+        site="s",
+        rack="r",
+        issued_time_ns=now,
+        expiry_time_ns=now + 3_600 * SECOND,
+        offline_test_grace_ns=3_600 * SECOND,
+        endpoint=[OWN],
+        counter_interval_ns=SECOND // 10,
+        flush_interval_ns=SECOND // 5,
+        max_probes_per_second=100,
+    )
+    target = plan.round_trip.add(
+        source=OWN,
+        protocol=pb.PROTOCOL_ICMP_ECHO,
+        payload_bytes=56,
+        interval_ns=SECOND // 10,
+        waiting_time_ns=SECOND // 2,
+    )
+    target.target.name, target.target.address = "me", "127.0.0.2"
+    if slot_in_ns is not None:
+        profile = pb.Profile(engine=pb.ENGINE_IPERF3, streams=1, duration_ns=SECOND, congestion_control="cubic")
+        path = pb.Path(source=OWN, endpoint=OWN, type_p=pb.TypeP(protocol=pb.PROTOCOL_TCP_THROUGHPUT, ip_version=4))
+        plan.slot.add(
+            slot_id=os.urandom(16),
+            group_id=os.urandom(16),
+            purpose=SLOT_PURPOSE_PAIR,
+            window=WINDOW_KIND_PEAK,
+            start_time_ns=now + slot_in_ns,
+            margin_ns=SECOND,
+            client=OWN,
+            server=OWN,
+            port=free_port(),
+            profile=canonical(profile),
+            path=canonical(path),
+        )
+    return plan
+
+
+class World:
+    """A collector in this process, and agent processes on one state directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.sink = SinkCollector()
+        self.port = 0
+        self.extra = ""
+        self.processes: list[asyncio.subprocess.Process] = []
+
+    def write(self) -> Path:
+        path = self.directory / "agent.yaml"
+        path.write_text(
+            f"agent:\n  name: n1\n  state_dir: state\n  collectors: ['127.0.0.1:{self.port}']\n{self.extra}"
+        )
+        return path
+
+    async def start(self, *before: str) -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            *before,
+            sys.executable,
+            "-m",
+            "agent",
+            "run",
+            "--config",
+            str(self.write()),
+            cwd=ROOT,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        self.processes.append(process)
+        return process
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        """Waits for what the collector sees."""
+        async with asyncio.timeout(WITHIN_S):
+            while not condition():
+                self.sink.changed.clear()
+                await self.sink.changed.wait()
+
+    async def end(self, process: asyncio.subprocess.Process, by: int = signal.SIGTERM) -> tuple[int, str]:
+        process.send_signal(by)
+        async with asyncio.timeout(WITHIN_S):
+            _, said = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, said.decode()
+
+    def status(self) -> dict[str, pb.PartState]:
+        """The newest word of each part."""
+        statuses = self.sink.found("agent_status")
+        return {part.part: part for part in statuses[-1].part} if statuses else {}
+
+    def replied(self) -> int:
+        return self.sink.outcomes[pb.PACKET_OUTCOME_REPLIED]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    world = World(tmp_path)
+    world.port = await world.sink.start()
+    yield world
+    for process in world.processes:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.communicate()
+    await world.sink.stop()
+
+
+async def test_from_no_plan_through_a_plan_to_a_clean_stop(world: World) -> None:
+    process = await world.start()
+    await world.until(world.status)
+    status = world.status()
+    assert status["plan"].state == "no_plan"
+    assert status["uplink"].working
+    assert world.sink.samples == 0
+    world.sink.issue(make_plan(slot_in_ns=3 * SECOND))
+    await world.until(lambda: len(world.sink.found("throughput_run")) == 2)
+    await world.until(lambda: world.replied() >= 20)
+    code, said = await world.end(process)
+    assert code == 0, said
+    assert world.sink.faults == []
+    runs = {run.role: run for run in world.sink.found("throughput_run")}
+    assert {run.outcome for run in runs.values()} == {pb.RUN_OUTCOME_OK}, [run.outcome_detail for run in runs.values()]
+    client = runs[pb.RUN_ROLE_CLIENT]
+    assert client.receiver_bytes > 1_000_000
+    nic = world.sink.found("nic")[-1]
+    assert (nic.nic, nic.fault) == ("lo", "")
+    assert world.status()["throughput"].state == "ok"
+    newest = world.sink.headers[pb.BATCH_CLASS_EVIDENCE][-1]
+    assert newest.plan_hash
+    assert newest.witnessed_head
+    # The last flush was sealed, sent and acknowledged before the process ended.
+    assert said.splitlines()[-1].endswith("INFO bandwitness.agent stopped")
+
+
+async def test_a_restart_goes_on_with_chain_and_plan_and_shows_the_gap(world: World) -> None:
+    world.sink.issue(make_plan())
+    first = await world.start()
+    await world.until(lambda: world.replied() >= 5 and world.sink.found("nic"))  # both chains have come
+    code, said = await world.end(first)
+    assert code == 0, said
+    before = dict(world.sink.tips)
+    seen = world.replied()
+    world.sink._plans.clear()  # the plan has to come from the agent's own disk
+    second = await world.start()
+    await world.until(lambda: world.replied() >= seen + 5)
+    code, said = await world.end(second)
+    assert code == 0, said
+    assert set(world.sink.tips) == set(before)  # the same chains
+    assert all(world.sink.tips[key].seq > tip.seq for key, tip in before.items())
+    assert world.sink.faults == []
+    gaps = world.sink.found("gap")
+    assert {gap.reason for gap in gaps} == {pb.GAP_REASON_RESTART}
+    assert {gap.batch_class for gap in gaps} == {pb.BATCH_CLASS_EVIDENCE, pb.BATCH_CLASS_TELEMETRY}
+
+
+async def test_a_killed_agent_comes_back_on_the_same_chain(world: World) -> None:
+    world.sink.issue(make_plan())
+    first = await world.start()
+    await world.until(lambda: world.replied() >= 5 and world.sink.found("nic"))  # both chains have come
+    code, _ = await world.end(first, by=signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    before, seen = dict(world.sink.tips), world.replied()
+    second = await world.start()
+    await world.until(lambda: world.replied() >= seen + 5)
+    code, said = await world.end(second)
+    assert code == 0, said
+    assert world.sink.faults == []
+    assert set(world.sink.tips) == set(before)
+    assert {gap.reason for gap in world.sink.found("gap")} == {pb.GAP_REASON_RESTART}
+
+
+async def test_what_was_measured_while_the_collector_was_away_arrives_later(world: World) -> None:
+    world.sink.issue(make_plan())
+    process = await world.start()
+    await world.until(lambda: world.replied() >= 3)
+    await world.sink.stop()
+    times = world.sink.headers[pb.BATCH_CLASS_EVIDENCE]
+    away = times[-1].last_event_time_ns
+    again = SinkCollector()  # as one that was killed, with its log
+    again.tips, again.headers, again.records = world.sink.tips, world.sink.headers, world.sink.records
+    again.outcomes = world.sink.outcomes
+    world.sink = again
+    await asyncio.to_thread(_wait_until, away + 2 * SECOND)
+    assert await again.start(f"127.0.0.1:{world.port}") == world.port
+    await world.until(lambda: times[-1].last_event_time_ns >= away + 2 * SECOND)
+    code, said = await world.end(process)
+    assert code == 0, said
+    assert again.faults == []
+    assert again.found("gap") == []
+    sequences = [header.seq for header in times]
+    assert sequences == list(range(1, len(sequences) + 1))
+
+
+def _wait_until(wall_ns: int) -> None:
+    while (left_ns := wall_ns - time.time_ns()) > 0:
+        time.sleep(left_ns / 1e9)
+
+
+async def test_mutual_tls_with_the_certificates_of_make_certificates(world: World, tmp_path: Path) -> None:
+    await world.sink.stop()
+    certificates = tmp_path / "certificates"
+    making = await asyncio.create_subprocess_exec(
+        *(sys.executable, "deploy/make_certificates.py", str(certificates)),
+        *("--collector", "c", "--address", "127.0.0.1", "--node", "n1"),
+        cwd=ROOT,
+    )
+    assert await making.wait() == 0
+    world.sink = SinkCollector(make_plan())
+    world.port = await world.sink.start("127.0.0.1:0", tls_credentials(certificates, "collector"))
+    world.extra = "  identity: {ca: certificates/ca.pem, certificate: certificates/n1.pem, key: certificates/n1.key}\n"
+    process = await world.start()
+    await world.until(lambda: world.replied() >= 3)
+    code, said = await world.end(process, by=signal.SIGINT)
+    assert code == 0, said
+    assert [hello.agent_id for hello in world.sink.hellos] == ["n1"]
+    assert world.sink.faults == []
+
+
+async def test_case_57_no_right_to_send_icmp_is_a_state_and_no_loss(world: World) -> None:
+    world.sink.issue(make_plan())
+    without = ["setpriv", "--bounding-set", "-net_raw", "--inh-caps", "-net_raw"] if os.geteuid() == 0 else []
+    process = await world.start(*without)
+    await world.until(lambda: world.replied() >= 3 and world.sink.found("nic"))
+    code, said = await world.end(process)
+    assert code == 0, said
+    methods = {columns.method for columns in world.sink.found("round_trip")}
+    if methods != {pb.ROUND_TRIP_METHOD_ICMP_DATAGRAM}:  # where ping_group_range lets us in, that is right too
+        assert methods == {pb.ROUND_TRIP_METHOD_TCP_CONNECT}
+        assert world.status()["echo"].state == "icmp_unavailable"
+        assert "CAP_NET_RAW" in world.status()["echo"].detail
+    assert set(world.sink.outcomes) == {pb.PACKET_OUTCOME_REPLIED}
+
+
+async def test_iperf3_missing_is_an_outcome_and_the_rest_goes_on(world: World) -> None:
+    world.extra = "  iperf3: ./none\n"
+    world.sink.issue(make_plan(slot_in_ns=2 * SECOND))
+    process = await world.start()
+    await world.until(lambda: len(world.sink.found("throughput_run")) == 2 and world.replied() >= 3)
+    code, said = await world.end(process)
+    assert code == 0, said
+    runs = world.sink.found("throughput_run")
+    assert {run.outcome for run in runs} == {pb.RUN_OUTCOME_ENGINE_MISSING}
+    assert not any(run.HasField("receiver_bytes") for run in runs)
+    assert world.status()["throughput"].state == "iperf3_missing"
+
+
+async def test_a_stop_in_the_middle_of_a_test_records_it(world: World) -> None:
+    plan = make_plan(slot_in_ns=3 * SECOND)
+    world.sink.issue(plan)
+    process = await world.start()
+    await world.until(lambda: world.replied() >= 3)
+    await asyncio.to_thread(_wait_until, plan.slot[0].start_time_ns + SECOND // 4)
+    code, said = await world.end(process)
+    assert code == 0, said
+    runs = world.sink.found("throughput_run")
+    assert {run.role for run in runs} == {pb.RUN_ROLE_CLIENT, pb.RUN_ROLE_SERVER}
+    assert {run.outcome for run in runs} == {pb.RUN_OUTCOME_ABORTED}
+
+
+async def test_a_second_agent_on_the_same_state_is_refused(world: World) -> None:
+    first = await world.start()
+    await world.until(world.status)
+    second = await world.start()
+    async with asyncio.timeout(WITHIN_S):
+        _, said = await second.communicate()
+    assert second.returncode == 1
+    assert "cannot start: another process holds" in said.decode()
+    code, words = await world.end(first)
+    assert code == 0, words
+
+
+async def test_a_state_directory_that_cannot_be_had_is_one_line_and_exit_1(world: World, tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file")
+    process = await world.start()
+    async with asyncio.timeout(WITHIN_S):
+        _, said = await process.communicate()
+    assert process.returncode == 1
+    assert len(said.decode().splitlines()) == 1
+    assert "cannot start: " in said.decode()
+
+
+async def test_the_program_is_installed_under_its_name() -> None:
+    program = shutil.which("bandwitness-agent", path=str(Path(sys.executable).parent))
+    assert program is not None
+    asked = await asyncio.create_subprocess_exec(program, "--version", stdout=asyncio.subprocess.PIPE)
+    said, _ = await asked.communicate()
+    assert said.startswith(b"bandwitness-agent ")
