@@ -1,6 +1,7 @@
 """Ingest over real sockets: certificates, limits, resends, replaced streams, full disks."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -339,6 +340,45 @@ async def test_case_41_a_full_disk_ends_streams_and_they_go_on_by_themselves(pla
         await client.acknowledged(4)
     assert plain.seqs() == [1, 2, 3, 4]
     assert plain.log.failing is None
+
+
+async def test_case_41_on_a_real_file_system_that_is_full(tmp_path: Path) -> None:
+    """16 MB in a mount of its own, so that SQLite meets the full disk too."""
+    script = 'mount -t tmpfs -o size=16m tmpfs "$1" && exec "$2" -m tests.fakes.ingest_process "$1"'
+    command = ["unshare", "-Urm", "sh", "-c", script, "sh", str(tmp_path), sys.executable]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: ASYNC220
+        assert process.stdout is not None
+        try:
+            address = "127.0.0.1:" + (await asyncio.to_thread(process.stdout.readline)).decode().strip()
+            inside = Path(f"/proc/{process.pid}/root{tmp_path}")
+            chain, sent = FakeChain(), list[SignedBatch]()
+            await _send_until_refused(address, chain, sent)
+            log_file = next((inside / "log/evidence").iterdir())
+            full_at = log_file.stat().st_size
+            assert full_at > 10_000_000
+            await _send_until_refused(address, chain, sent)  # still, and nothing by half
+            assert log_file.stat().st_size <= 16 * 1024 * 1024
+            resize = ["nsenter", "-t", str(process.pid), "-U", "-m", "--preserve-credentials"]
+            subprocess.run([*resize, "mount", "-o", "remount,size=32m", str(tmp_path)], check=True)  # noqa: ASYNC221
+            async with UplinkClient(address) as client:
+                durable = (await client.hello("n1", [chain])).durable[0].seq
+                for batch in sent[durable:]:
+                    await client.send(batch)
+                await client.acknowledged(len(sent))
+        finally:
+            process.kill()
+
+
+async def _send_until_refused(address: str, chain: FakeChain, sent: list[SignedBatch]) -> None:
+    """Goes on behind what is durable until the stream is ended."""
+    async with UplinkClient(address) as client:
+        durable = [tip.seq for tip in (await client.hello("n1", [chain])).durable]
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            for number in range(durable[0] if durable else 0, 100):
+                if number == len(sent):
+                    sent.append(chain.next([bytes(400_000)]))
+                await client.send(sent[number])
+        assert len(sent) < 100
 
 
 # ---------------------------------------------------------------- certificates
