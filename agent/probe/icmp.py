@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from agent.clock import Clock
-from agent.probe.icmp_socket import KernelEchoSocket, Opener, Rights, find_rights, warm_up
+from agent.probe.icmp_socket import KernelEchoSocket, Opener, Rights, find_rights, hold_receive_stamping, warm_up
 from agent.probe.icmp_wire import EchoWire, Link, source_of
 from agent.probe.paths import PathBook
 from agent.probe.resolve import Resolver
@@ -70,6 +70,10 @@ class EchoSession:
 
     async def run(self) -> None:
         """Probes until cancelled."""
+        with hold_receive_stamping():
+            await self._run()
+
+    async def _run(self) -> None:
         remarks = []
         for ip_version in (4, 6):
             method = self.rights.method(ip_version)

@@ -231,11 +231,21 @@ def find_rights(opener: Opener, proc: Path = Path("/proc")) -> Rights:
     return Rights(methods[4], methods[6], missing, "; ".join(remarks))
 
 
+def hold_receive_stamping() -> socket.socket:
+    """A socket whose life keeps the kernel's receive stamping on.
+
+    It is on while any socket asks for it, and goes on and off with a delay: sockets that come and go would lose stamps.
+    """
+    held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    held.setsockopt(socket.SOL_SOCKET, stamps.SO_TIMESTAMPING, stamps.RX_SOFTWARE | stamps.SOFTWARE)
+    return held
+
+
 def warm_up(opener: Opener, method: int, ip_version: int, identifier: int) -> str:
     """Echoes over loopback until both kernel stamps are there. Returns what is wrong, or nothing.
 
-    Receive stamping is off in the kernel until the first socket asks for it, and comes a moment later: the first
-    replies would have none.
+    Receive stamping is off in the kernel until the first socket asks for it (hold_receive_stamping), and comes a moment
+    later: the first replies would have none.
     """
     loopback = "127.0.0.1" if ip_version == 4 else "::1"
     opened = opener(method, Source(ip_version, "", "", 0), identifier)
