@@ -21,6 +21,7 @@ class UplinkSettings:
     backoff_first_ns: int = SECOND // 2
     backoff_max_ns: int = 60 * SECOND
     welcome_timeout_s: float = 15.0
+    look_timeout_s: float = 3.0  # for finding out why there was no Welcome
     acknowledgement_timeout_ns: int = 60 * SECOND  # with batches in flight and not one acknowledged: next collector
     window_batches: int = 64
     window_bytes: int = 2 << 20
@@ -42,6 +43,9 @@ def open_channel(
     options: list[tuple[str, int | str]] = [
         ("grpc.keepalive_time_ms", keepalive_time_ms),
         ("grpc.keepalive_timeout_ms", settings.keepalive_timeout_ms),
+        # A ping of gRPC's own (it estimates bandwidth with some) keeps keepalive's from being sent while it is
+        # unanswered, for a minute by default: on a half-open stream it would be that long before anybody knows.
+        ("grpc.http2.ping_timeout_ms", settings.keepalive_timeout_ms),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),  # an idle stream may be kept alive for ever
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),

@@ -16,7 +16,7 @@ from cryptography import x509
 
 from agent.config import Address, IdentityFiles
 
-LOOK_TIMEOUT_S = 5.0
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # RFC 9113, section 3.4: and empty SETTINGS
 # X509_verify_cert(3): X509_V_ERR_…
 _NOT_YET_VALID, _EXPIRED = 9, 10
 _UNKNOWN_ISSUER = (2, 18, 19, 20, 21)
@@ -66,8 +66,8 @@ def of_error(error: BaseException, address: Address, identity: IdentityFiles | N
     if isinstance(error, TimeoutError):
         return Trouble("no_answer", f"no answer from {address}: check routes and firewalls between here and there")
     if isinstance(error, ConnectionError | asyncio.IncompleteReadError):
-        tls = "TLS" if identity else "plain text"
-        return Trouble("closed", f"{address} closes the connection during the handshake: does it expect {tls}?")
+        cure = "is that a collector with collector.tls?" if identity else "does it expect TLS? Then give agent.identity"
+        return Trouble("closed", f"{address} closes the connection at once: {cure}")
     return Trouble("unreachable", f"{address} cannot be reached: {error}")
 
 
@@ -96,13 +96,16 @@ def _of_tls(error: ssl.SSLError, address: Address, identity: IdentityFiles | Non
     if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER" in reason:
         return Trouble("not_tls", f"{address} does not speak TLS: give the collector its certificate (collector.tls)")
     if "ALERT" in reason and identity:
-        words = reason.replace("_", " ").lower()
-        return Trouble(
-            "certificate_refused",
-            f"the collector does not accept {identity.certificate} ({words}): "
-            "is it from the collector's authority, and still valid?",
-        )
+        return _certificate_refused(address, identity, reason.replace("_", " ").lower())
     return Trouble("tls", f"the TLS handshake with {address} fails: {error.reason or error}")
+
+
+def _certificate_refused(address: Address, identity: IdentityFiles, words: str) -> Trouble:
+    return Trouble(
+        "certificate_refused",
+        f"{address} does not accept {identity.certificate} ({words}): "
+        "is it from the collector's authority, and still valid?",
+    )
 
 
 def of_files(identity: IdentityFiles, now_ns: int) -> Trouble | None:
@@ -140,23 +143,29 @@ def _context(identity: IdentityFiles) -> ssl.SSLContext:
     return context
 
 
-async def look(address: Address, identity: IdentityFiles | None, now_ns: int) -> Trouble | None:
+async def look(address: Address, identity: IdentityFiles | None, now_ns: int, timeout_s: float = 3.0) -> Trouble | None:
     """Connects as gRPC would and waits for the first byte of HTTP/2 settings; None: nothing is wrong with that."""
     trouble = of_files(identity, now_ns) if identity else None
     if trouble is not None:
         return trouble
     context = _context(identity) if identity else None
     name = (identity.server_name or address.host) if identity else None
+    handshaken = False
     try:
-        async with asyncio.timeout(LOOK_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_connection(
                 address.host, address.port, ssl=context, server_hostname=name
             )
             try:
-                # In TLS 1.3 a refusal of our certificate comes after the handshake, in place of the first byte.
+                # The other end of TLS or plain text hangs up at this, an HTTP/2 server answers. In TLS 1.3 a refusal of
+                # our certificate comes after the handshake too, in place of the first byte.
+                handshaken = True
+                writer.write(_PREFACE)
                 await reader.readexactly(1)
             finally:
                 writer.transport.abort()
     except (OSError, asyncio.IncompleteReadError) as error:  # SSLError and TimeoutError are OSErrors
+        if identity and handshaken and isinstance(error, ConnectionError | asyncio.IncompleteReadError):
+            return _certificate_refused(address, identity, "it hangs up right after the handshake")
         return of_error(error, address, identity)
     return None

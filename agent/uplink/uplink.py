@@ -4,8 +4,6 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-import grpc
-
 from agent.clock import Clock
 from agent.config import Address, IdentityFiles
 from agent.plan import KeptPlan, PlanKeeper
@@ -147,10 +145,10 @@ class Uplink:
                     call.cancel()
         except StreamEndedError as ended:
             self._session = None
-            self._trouble = await self._explain(ended, address)
+            self._trouble = await self._explain(ended, address, look=not session.welcomed)
         except TimeoutError as error:
             self._session = None
-            seen = None if session.welcomed else await diagnosis.look(address, self._identity, self._clock.wall_ns())
+            seen = None if session.welcomed else await self._look(address)
             self._trouble = seen or Trouble("no_answer", f"{address}: {str(error) or 'no Welcome in time'}")
         except PlainTextRefusedError:
             self._trouble = Trouble("plain_text_refused", f"{address}: {PLAIN_TEXT}")
@@ -160,11 +158,14 @@ class Uplink:
             self._session = None
         return session.welcomed
 
-    async def _explain(self, ended: StreamEndedError, address: Address) -> Trouble:
+    async def _look(self, address: Address) -> Trouble | None:
+        return await diagnosis.look(address, self._identity, self._clock.wall_ns(), self._settings.look_timeout_s)
+
+    async def _explain(self, ended: StreamEndedError, address: Address, *, look: bool) -> Trouble:
         if diagnosis.too_many_pings(ended.details):
             # The server's minimum is not told; gRPC's own answer is to double as well (proposal A8).
             self._keepalive_time_ms = min(2 * self._keepalive_time_ms, self._settings.keepalive_time_max_ms)
         trouble = diagnosis.of_status(ended.code, ended.details)
-        if trouble is None and ended.code is grpc.StatusCode.UNAVAILABLE:
-            trouble = await diagnosis.look(address, self._identity, self._clock.wall_ns())
+        if trouble is None and look:
+            trouble = await self._look(address)
         return trouble or Trouble("connecting", f"the stream to {address} ended: {ended.details}")

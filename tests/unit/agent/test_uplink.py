@@ -119,8 +119,8 @@ def tls(reason: str) -> ssl.SSLError:
         (socket.gaierror(-2, "Name or service not known"), "dns", "cannot be resolved"),
         (ConnectionRefusedError(), "connection_refused", "nothing listens at 10.0.0.1:7443"),
         (TimeoutError(), "no_answer", "routes and firewalls"),
-        (ConnectionResetError(), "closed", "does it expect TLS?"),
-        (asyncio.IncompleteReadError(b"", 1), "closed", "during the handshake"),
+        (ConnectionResetError(), "closed", "is that a collector with collector.tls?"),
+        (asyncio.IncompleteReadError(b"", 1), "closed", "closes the connection at once"),
         (OSError(113, "No route to host"), "unreachable", "No route to host"),
     ],
 )
