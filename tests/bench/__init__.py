@@ -1,0 +1,1 @@
+"""Benches: ``python -m tests.bench NAME [--quick]``. Not collected by pytest."""
