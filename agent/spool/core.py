@@ -16,31 +16,15 @@ from pathlib import Path
 from agent import result
 from agent.record import ChainState, SealedBatch
 from agent.spool.database import Connect, Database, SpoolError, connect, is_corrupt, is_full
+from agent.spool.retention import DROP_ORDER, Limits, Notes, keep_limits, merge
 from bandwitness.chain import ORIGIN, Tip, header_hash
 from bandwitness.v1.record_pb2 import (
-    BATCH_CLASS_EVIDENCE,
-    BATCH_CLASS_TELEMETRY,
     GAP_REASON_DISK_FULL,
     GAP_REASON_SPOOL_FAULT,
-    GAP_REASON_SPOOL_LIMIT,
     SignedBatch,
 )
 
-DROP_ORDER = (BATCH_CLASS_TELEMETRY, BATCH_CLASS_EVIDENCE)  # telemetry goes first
 DELETE_COUNT = 20_000  # acknowledged batches deleted in one transaction
-HEADER_DELETE_COUNT = 64
-AGED_COUNT = 64  # payloads dropped for age in one transaction
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much is kept. ``reserve_bytes`` of the file system stay free, so that acknowledged batches can still be
-    deleted (a deletion writes to the WAL first) when it was the spool itself that filled the disk."""
-
-    max_bytes: int = 1 << 30
-    max_age_ns: int = 14 * 86_400 * 1_000_000_000
-    memory_bytes: int = 8 << 20
-    reserve_bytes: int = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +68,7 @@ class Core:
         self._acknowledged: dict[int, tuple[int, int | None]] = {}  # seq and wall time, maybe ahead of the file
         self._held: list[SealedBatch] = []
         self._settled: set[int] = set()
-        self._notes: dict[tuple[int, int, str], result.Gap] = {}  # gaps that are not in the file yet
+        self._notes: Notes = {}  # gaps that are not in the file yet
         self._dropped = 0
         self._size_bytes = 0
         self._state, self._detail = "ok", ""
@@ -337,7 +321,11 @@ class Core:
             for batch_class, state in self._chains.items():
                 database.move_chain(batch_class, state)
             database.settle_gaps(sorted(self._settled))
-            size_bytes, dropped = self._keep_limits(database, size_bytes, notes, dropped)
+            acknowledged = {batch_class: seq for batch_class, (seq, _) in self._acknowledged.items()}
+            size_bytes, lost = keep_limits(
+                database, self._limits, size_bytes, acknowledged=acknowledged, now_ns=self._wall_ns(), notes=notes
+            )
+            dropped += lost
             for gap in notes.values():
                 database.add_gap(gap)
             database.set_dropped(dropped)
@@ -349,36 +337,6 @@ class Core:
             self._dropped = dropped
             self._durable = dict(self._chains)
         return size_bytes
-
-    def _keep_limits(
-        self, database: Database, size_bytes: int, notes: dict[tuple[int, int, str], result.Gap], dropped: int
-    ) -> tuple[int, int]:
-        """Drops payloads that are too old or too many, telemetry first, then headers, oldest first."""
-        too_old_ns = self._wall_ns() - self._limits.max_age_ns
-        for batch_class in DROP_ORDER:
-            aged = 0
-            while held := database.oldest_held(batch_class, self._acknowledged[batch_class][0]):
-                over = size_bytes > self._limits.max_bytes
-                if not over and (held.newest_ns >= too_old_ns or aged == AGED_COUNT):
-                    break
-                database.drop_payload(held.row)
-                aged += 1
-                size_bytes -= held.payload_bytes
-                dropped += held.records
-                why = "the spool reached its size" if over else "the spool reached its age"
-                _merge(
-                    notes,
-                    result.Gap(GAP_REASON_SPOOL_LIMIT, batch_class, held.first_ns, held.newest_ns, held.records, why),
-                )
-        for batch_class in DROP_ORDER:
-            while size_bytes > self._limits.max_bytes and (
-                freed := database.delete_oldest(batch_class, HEADER_DELETE_COUNT)
-            ):
-                size_bytes -= freed
-                now_ns = self._wall_ns()
-                why = "the spool is full of headers; the oldest were deleted"
-                _merge(notes, result.Gap(GAP_REASON_SPOOL_LIMIT, batch_class, now_ns, now_ns, 0, why))
-        return size_bytes, dropped
 
     # ------------------------------------------------------------ what goes wrong
 
@@ -420,7 +378,7 @@ class Core:
                 )
 
     def _note(self, gap: result.Gap) -> None:
-        _merge(self._notes, gap)
+        merge(self._notes, gap)
 
     def _publish(self) -> None:
         oldest: list[int] = []
@@ -443,17 +401,3 @@ class Core:
             detail=self._detail,
             gaps=gaps,
         )
-
-
-def _merge(notes: dict[tuple[int, int, str], result.Gap], gap: result.Gap) -> None:
-    key = (gap.batch_class, gap.reason, gap.detail)
-    known = notes.get(key)
-    if known is not None:
-        records = None if known.records is None or gap.records is None else known.records + gap.records
-        gap = replace(
-            gap,
-            from_time_ns=min(known.from_time_ns, gap.from_time_ns),
-            to_time_ns=max(known.to_time_ns, gap.to_time_ns),
-            records=records,
-        )
-    notes[key] = gap

@@ -11,8 +11,9 @@ from typing import ParamSpec, TypeVar
 
 from agent import result
 from agent.record import ChainState, SealedBatch
-from agent.spool.core import Core, Limits, SpoolStats
+from agent.spool.core import Core, SpoolStats
 from agent.spool.database import Connect, connect
+from agent.spool.retention import Limits
 from bandwitness.v1.record_pb2 import SignedBatch
 
 P = ParamSpec("P")

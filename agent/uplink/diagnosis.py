@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
-from cryptography import x509
 
 from agent.config import Address, IdentityFiles
 
@@ -115,6 +114,8 @@ def of_files(identity: IdentityFiles, now_ns: int) -> Trouble | None:
             path.read_bytes()
         except OSError as error:
             return Trouble("identity_unreadable", f"{path} cannot be read: {error.strerror or error}")
+    from cryptography import x509  # noqa: PLC0415 - 3 MB that an agent without trouble does not need
+
     try:
         certificate = x509.load_pem_x509_certificate(identity.certificate.read_bytes())
     except ValueError as error:

@@ -15,7 +15,7 @@ from agent.record import Author, HeaderContext, Recorder, SealedBatch
 from agent.spool import Journal, Limits, Spool, SpoolError, StaleChainError
 from bandwitness import chain
 from bandwitness.v1 import record_pb2 as pb
-from tests.fakes.disk import Disk
+from tests.fakes.sqlite_disk import Disk
 
 SECOND = 1_000_000_000
 WALL = 1_767_225_600 * SECOND
