@@ -21,6 +21,7 @@ class Place:
 
     site: str
     rack: str
+    uplink: str  # the token of the rack's uplink, as the planner names it
 
 
 class Topology:
@@ -31,7 +32,11 @@ class Topology:
         for node in config.nodes:
             sites_of_rack.setdefault(node.rack, set()).add(node.site)
         self._places: Mapping[str, Place] = {
-            node.name: Place(node.site, node.rack if len(sites_of_rack[node.rack]) == 1 else f"{node.site}/{node.rack}")
+            node.name: Place(
+                site=node.site,
+                rack=node.rack if len(sites_of_rack[node.rack]) == 1 else f"{node.site}/{node.rack}",
+                uplink=f"uplink:{node.site}/{node.rack}",
+            )
             for node in config.nodes
         }
         self._endpoints = {node.name: len(node.endpoints) for node in config.nodes}
@@ -42,19 +47,20 @@ class Topology:
         return self._places.get(node)
 
     def tokens(self, ends: Sequence[EndpointRow | None]) -> frozenset[str]:
-        """What a test or probe between these ends shares with others: NICs, uplinks, the link between sites.
+        """What a test or probe between these ends shares with others, named as the planner does: NICs, uplinks, the
+        link between sites.
 
         ``None`` stands for an end without an agent: whatever it is, the way there leaves the rack.
         """
         known = [end for end in ends if end is not None]
         tokens = {f"nic:{end.node}/{end.nic}" for end in known}
-        places = [self._places.get(end.node) for end in known]
-        racks = {place.rack for place in places if place is not None}
-        if len(racks) > 1 or len(known) < len(ends):
-            tokens |= {f"uplink:{rack}" for rack in racks}
-        sites = sorted({place.site for place in places if place is not None})
+        places = [place for end in known if (place := self._places.get(end.node)) is not None]
+        uplinks = {place.uplink for place in places}
+        if len(uplinks) > 1 or len(known) < len(ends):
+            tokens |= uplinks
+        sites = sorted({place.site for place in places})
         if len(sites) > 1:
-            tokens.add("site_link:" + "|".join(sites))
+            tokens.add("site_link:" + "-".join(sites))
         return frozenset(tokens)
 
     def path_tokens(self, path: PathRow) -> frozenset[str]:

@@ -111,7 +111,8 @@ class PathIndex:
 
     def _build(self) -> Membership:
         crossing: dict[Element, list[int]] = {}
-        for index, row in enumerate(self.rows):
+        for index in sorted(range(len(self.ids)), key=self.ids.__getitem__):  # so that sums do not depend on arrival
+            row = self.rows[index]
             if row is not None:
                 for element in self.topology.elements(row):
                     crossing.setdefault(element, []).append(index)

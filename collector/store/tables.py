@@ -91,6 +91,8 @@ slots = Table(
     Column("outcome", Integer, nullable=False),
     Column("disagreement", Text, nullable=False),
     Column("contended", Boolean, nullable=False),
+    Column("settled", Boolean, nullable=False),
+    Column("valid", Boolean, nullable=False),
     Index("slots_by_start", "start_time_ns"),
     Index("slots_pending", "category", "end_time_ns"),
 )

@@ -1,0 +1,298 @@
+"""The log, entry by entry, into everything that is derived from it.
+
+What a state and an entry make of each other depends on nothing else: no clock is read here, and "how long ago" is told
+by the receipt times in the log. So the same log gives the same rows and verdicts, in whatever portions it is read and
+however often reading was cut off.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bandwitness.v1.record_pb2 import BATCH_CLASS_CONTROL, PROTOCOL_TCP_THROUGHPUT, PROTOCOL_UDP_THROUGHPUT
+from collector.analysis.agents import Agent, Agents, class_name
+from collector.analysis.attempts import Attempts, Tracked
+from collector.analysis.counters import Nics
+from collector.analysis.incidents import Book, Change
+from collector.analysis.judge import Network
+from collector.analysis.loading import stretch
+from collector.analysis.rules import agent_silent
+from collector.analysis.rules.agent_silent import Heard
+from collector.analysis.swings import Swings
+from collector.analysis.totals import Totals
+from collector.analysis.verdicts import Verdicts, write_incidents
+from collector.analysis.window import SECOND, WINDOW_NS
+from collector.config import Config
+from collector.decode import Decoded, Definitions, decode
+from collector.model import Element, Flag, LogEntry, Quarantined, RoundTripSamples, Source
+from collector.store.rows import Values, gap_values, path_values, quarantine_values, run_values, signed
+from collector.store.tables import counter_sets, gaps, paths, plans, profiles, quarantine, runs  # fmt: skip
+from collector.store.writer import Transaction
+
+THROUGHPUT = frozenset({PROTOCOL_TCP_THROUGHPUT, PROTOCOL_UDP_THROUGHPUT})
+LABELLED_NS = 25 * 3600 * SECOND  # loads are known this far back
+
+
+@dataclass(slots=True)
+class Position:
+    """How far the log was read."""
+
+    position: int = 0
+    received_ns: int = 0  # newest receipt time so far
+    started_ns: int = 0  # when the collector last started
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the process started."""
+
+    batches: dict[str, int] = field(default_factory=dict)
+    quarantined: dict[str, int] = field(default_factory=dict)
+    unreadable: int = 0
+    errors: dict[str, int] = field(default_factory=dict)  # by rule
+
+
+@dataclass(slots=True)
+class Parts:
+    """Everything that reading the log fills."""
+
+    config: Config
+    position: Position
+    definitions: Definitions
+    network: Network
+    agents: Agents
+    attempts: Attempts
+    swings: Swings
+    nics: Nics
+    verdicts: Verdicts
+    book: Book  # incidents of the rules that are not judged moment by moment
+    totals: Totals
+    counts: Counts = field(default_factory=Counts)
+
+
+class Fold:
+    """Takes in entries within one transaction at a time."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.changes: list[Change] = []  # incidents that changed, until the caller takes them
+
+    # ------------------------------------------------------------ entries
+
+    def apply(self, tx: Transaction, entry: LogEntry) -> None:
+        """Takes in the next entry."""
+        parts = self.parts
+        assert entry.position > parts.position.position
+        decoded = decode(entry, parts.definitions)
+        second_before = parts.position.received_ns // SECOND
+        if entry.batch_class == BATCH_CLASS_CONTROL:
+            self._control(tx, entry, decoded)
+        else:
+            now_ns = max(parts.position.received_ns, entry.received_time_ns)
+            known = parts.agents.get(entry.agent_id)
+            gap_ns = entry.received_time_ns - known.last_received_time_ns if known else 0
+            if now_ns // SECOND > second_before or gap_ns >= parts.config.rules.agent_silent.after:
+                self._silence(tx, now_ns)
+            self._agent(tx, entry, decoded)
+            if parts.book.find(agent_silent.RULE, Element("agent", entry.agent_id)) is not None:
+                self._silence(tx, now_ns)
+        self._keep(tx, entry, decoded)
+        parts.position.position = entry.position
+        parts.position.received_ns = max(parts.position.received_ns, entry.received_time_ns)
+        self._judge(tx, new_second=parts.position.received_ns // SECOND > second_before)
+
+    def apply_again(self, entry: LogEntry) -> None:
+        """Fills open windows from an entry that was taken in before a restart; everything else is in the store."""
+        parts = self.parts
+        if entry.batch_class == BATCH_CLASS_CONTROL or entry.quarantine:
+            return
+        agent = parts.agents.get(entry.agent_id)
+        if agent is None:
+            return
+        for samples in decode(entry, parts.definitions).round_trips:
+            parts.network.rounds.add(samples, agent.closed_through_ns, entry.received_time_ns, again=True)
+
+    def refuse(self, tx: Transaction, entry: LogEntry, reason: str) -> None:
+        """Passes over an entry that cannot be taken in, and keeps that in view."""
+        source = Source(entry.agent_id, entry.chain_id, entry.batch_class, entry.seq, -1, entry.position)
+        self._quarantine(tx, [Quarantined(source, "analysis_fault", reason[:500])])
+        self.parts.position.position = entry.position
+
+    def idle(self, tx: Transaction, now_ns: int) -> None:
+        """Nothing came, and that has been listened for until ``now_ns``: agents may have fallen silent."""
+        self._silence(tx, now_ns)
+
+    # ------------------------------------------------------------ what is in them
+
+    def _control(self, tx: Transaction, entry: LogEntry, decoded: Decoded) -> None:
+        parts = self.parts
+        for _ in decoded.collectors_started:
+            self._silence(tx, parts.position.received_ns)  # up to here the collector before this one listened
+            parts.position.started_ns = max(parts.position.started_ns, entry.received_time_ns)
+        for plan in decoded.plans:
+            touched = parts.attempts.plan(plan)
+            for tracked in touched:
+                self._load(tracked)
+            values: Values = {
+                "node": plan.node,
+                "version": plan.version,
+                "plan_hash": plan.plan_hash,
+                "issued_time_ns": plan.issued_time_ns,
+                "expiry_time_ns": plan.expiry_time_ns,
+            }
+            tx.put(plans, [values])
+
+    def _agent(self, tx: Transaction, entry: LogEntry, decoded: Decoded) -> None:
+        parts = self.parts
+        agent = parts.agents.hear(entry)
+        self._define(tx, decoded)
+        if decoded.batch is None or entry.quarantine:
+            return
+        for samples in decoded.round_trips:
+            self._round_trips(samples, agent, entry)
+        if decoded.runs:
+            tx.add(runs, [run_values(run) for run in decoded.runs])
+        for run in decoded.runs:
+            run_of = parts.attempts.run(run)
+            if run_of is not None:
+                self._load(run_of)
+        for nic in decoded.nics:
+            parts.nics.add(nic, entry.received_time_ns)
+        for status in decoded.statuses:
+            parts.agents.status(status)
+        parts.agents.batch(decoded.batch)
+        if agent.round_trip_watermark_ns is not None:
+            self._close(agent, agent.round_trip_watermark_ns // WINDOW_NS * WINDOW_NS)
+
+    def _define(self, tx: Transaction, decoded: Decoded) -> None:
+        parts = self.parts
+        new = []
+        for path in decoded.paths:
+            if path.protocol in THROUGHPUT:
+                parts.swings.define(path)
+                new.append(path)
+            elif parts.network.paths.define(path):
+                new.append(path)
+        tx.add(paths, [path_values(path) for path in new])
+        tx.add(
+            profiles, [{"profile_id": signed(row.profile_id), "definition": row.definition} for row in decoded.profiles]
+        )
+        tx.add(
+            counter_sets,
+            [
+                {"counter_set_id": signed(row.counter_set_id), "definition": row.definition}
+                for row in decoded.counter_sets
+            ],
+        )
+
+    def _round_trips(self, samples: RoundTripSamples, agent: Agent, entry: LogEntry) -> None:
+        parts = self.parts
+        parts.totals.add(samples, entry.received_time_ns)
+        late = parts.network.rounds.add(samples, agent.closed_through_ns, entry.received_time_ns)
+        if late is not None:
+            parts.verdicts.note_late(late, entry.received_time_ns)
+            for start in range(late[0], late[1], WINDOW_NS):
+                if start > entry.received_time_ns - LABELLED_NS:
+                    window = parts.network.rounds.find(start)
+                    if window is not None:
+                        parts.network.loading.label(window)
+
+    def _load(self, tracked: Tracked) -> None:
+        """Our own test loads its tokens; what that changes for moments already judged is judged again."""
+        parts = self.parts
+        slot = tracked.slot
+        span = None
+        if tracked.category != "skipped":
+            ends = [run.end_time_ns for run in (tracked.client, tracked.server) if run is not None]
+            span = stretch(slot.start_time_ns, slot.end_time_ns, max(ends) if tracked.client is not None else None)
+        tokens = parts.network.paths.topology.tokens((slot.client, slot.server)) | frozenset(slot.tokens)
+        changed = parts.network.loading.put(slot.slot_id, tokens, span)
+        received_ns = parts.position.received_ns
+        if changed is None or changed[1] <= received_ns - LABELLED_NS:
+            return
+        parts.verdicts.note_late(changed, received_ns)
+        start = parts.network.rounds.next_start(max(changed[0], received_ns - LABELLED_NS))
+        while start is not None and start < changed[1]:
+            window = parts.network.rounds.find(start)
+            if window is not None:
+                parts.network.loading.label(window)
+            start = parts.network.rounds.next_start(start + WINDOW_NS)
+
+    def _close(self, agent: Agent, through_ns: int) -> None:
+        """Makes rows of an agent's windows up to a time."""
+        if through_ns <= agent.closed_through_ns:
+            return
+        parts = self.parts
+        agent.closed_through_ns = through_ns
+        parts.agents.changed(agent)
+        for window, indexes in parts.network.rounds.close(agent.name, through_ns):
+            parts.network.loading.label(window)
+            for index in indexes.tolist():
+                parts.totals.newest(window.row(index, parts.network.paths.ids[index]))
+
+    def _keep(self, tx: Transaction, entry: LogEntry, decoded: Decoded) -> None:
+        counts = self.parts.counts
+        name = class_name(entry.batch_class)
+        counts.batches[name] = counts.batches.get(name, 0) + 1
+        if entry.batch_class == BATCH_CLASS_CONTROL:
+            self._define(tx, decoded)
+        if decoded.gaps:
+            tx.add(gaps, [gap_values(gap) for gap in decoded.gaps])
+        self._quarantine(tx, decoded.quarantined)
+
+    def _quarantine(self, tx: Transaction, rows: Sequence[Quarantined]) -> None:
+        counts = self.parts.counts
+        for row in rows:
+            if row.source.record_index < 0:
+                counts.quarantined[row.reason] = counts.quarantined.get(row.reason, 0) + 1
+            else:
+                counts.unreadable += 1
+        if rows:
+            tx.add(quarantine, [quarantine_values(row) for row in rows])
+
+    # ------------------------------------------------------------ verdicts
+
+    def _judge(self, tx: Transaction, *, new_second: bool) -> None:
+        parts = self.parts
+        received_ns = parts.position.received_ns
+        if new_second:
+            for agent in parts.agents.gone(received_ns):
+                through = parts.network.rounds.open_through(agent.name)
+                if through is not None:
+                    self._close(agent, through)
+            parts.attempts.settle(parts.agents.ends(), received_ns)
+        for tracked in parts.attempts.take_fresh():
+            parts.swings.put(tracked.slot.path_id, tracked.slot.slot_id, tracked.result)
+        if parts.swings.stale:
+            self._run(tx, "oversubscription", lambda: parts.swings.judge(parts.book.open()))
+        frontier = parts.agents.frontier(received_ns)
+        if frontier is not None:
+            self.changes += parts.verdicts.advance(tx, frontier, received_ns)
+
+    def _silence(self, tx: Transaction, now_ns: int) -> None:
+        parts = self.parts
+        if not parts.position.started_ns:  # a log without the collector's own records begins with its first entry
+            parts.position.started_ns = now_ns
+        heard = [
+            Heard(node.name, agent.last_received_time_ns if (agent := parts.agents.get(node.name)) else None)
+            for node in parts.config.nodes
+        ]
+        self._run(
+            tx,
+            agent_silent.RULE,
+            lambda: agent_silent.judge(
+                heard,
+                parts.position.started_ns,
+                now_ns,
+                parts.book.open(agent_silent.RULE),
+                parts.config.rules.agent_silent,
+            ),
+        )
+
+    def _run(self, tx: Transaction, rule: str, judge: Callable[[], list[Flag]]) -> None:
+        try:
+            changes = self.parts.book.apply(judge())
+        except Exception:  # noqa: BLE001 - a fault in one rule costs only itself, and is counted
+            self.parts.counts.errors[rule] = self.parts.counts.errors.get(rule, 0) + 1
+            return
+        write_incidents(tx, changes)
+        self.changes += changes

@@ -1,0 +1,247 @@
+"""Between the fold and the store: what a step changed is written, and a new process takes up where it stands."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import func, select
+
+from bandwitness.v1.record_pb2 import RUN_ROLE_CLIENT
+from collector.analysis.accounting import outcome_name
+from collector.analysis.agents import Agent, Agents
+from collector.analysis.attempts import KEPT_NS, Attempts, Tracked
+from collector.analysis.counters import Nics
+from collector.analysis.elements import Topology
+from collector.analysis.fold import THROUGHPUT, Parts, Position
+from collector.analysis.incidents import Book
+from collector.analysis.judge import RULES, Network
+from collector.analysis.loading import Loading, stretch
+from collector.analysis.paths import PathIndex
+from collector.analysis.rounds import Rounds
+from collector.analysis.swings import KEPT_NS as RESULTS_KEPT_NS
+from collector.analysis.swings import Swings
+from collector.analysis.totals import Totals
+from collector.analysis.verdicts import KEPT_NS as CHECKPOINTS_KEPT_NS
+from collector.analysis.verdicts import Late, Verdicts
+from collector.analysis.window import SECOND
+from collector.config import Config
+from collector.decode import Definitions
+from collector.model import StoredWindow
+from collector.store import tables
+from collector.store.counting import attempt_counts, count_slots
+from collector.store.rows import (
+    read_incident,
+    read_path,
+    read_run,
+    read_slot,
+    read_window,
+    slot_values,
+    swing_values,
+    window_values,
+)
+from collector.store.writer import Transaction
+
+# Rises with every change that makes other rows or verdicts of the same log: the store is then made anew.
+VERSION = 1
+IN_MEMORY_NS = 200 * SECOND  # behind what was judged last
+
+
+class StoredRounds:
+    """Windows of the store, read inside the transaction of the step that runs."""
+
+    def __init__(self) -> None:
+        self.tx: Transaction | None = None
+
+    def rows(self, start_ns: int) -> Sequence[StoredWindow]:
+        table = tables.round_trip_windows
+        return [read_window(row) for row in self._tx.all(table, table.c.start_time_ns == start_ns)]
+
+    def next_start(self, from_ns: int) -> int | None:
+        start = tables.round_trip_windows.c.start_time_ns
+        found: int | None = self._tx.connection.execute(select(func.min(start)).where(start >= from_ns)).scalar()
+        return found
+
+    def newest_start(self) -> int | None:
+        return self._tx.newest(tables.round_trip_windows, "start_time_ns")
+
+    @property
+    def _tx(self) -> Transaction:
+        assert self.tx is not None, "no step is running"
+        return self.tx
+
+
+def is_current(tx: Transaction) -> bool:
+    """Whether the store was made by this version of analysis."""
+    return tx.meta().get("analysis_version") == str(VERSION)
+
+
+def load(tx: Transaction, config: Config, stored: StoredRounds) -> tuple[Parts, int]:
+    """Everything as the last step left it, but for open windows and the judge (see ``Taker``).
+
+    Returns:
+        The parts, and the position behind which the log must be read again to fill open windows.
+    """
+    stored.tx = tx
+    meta = tx.meta()
+    position = Position(int(meta.get("position", 0)), int(meta.get("received_ns", 0)), int(meta.get("started_ns", 0)))
+    topology = Topology(config)
+    index = PathIndex(topology)
+    swings = Swings(config, topology)
+    for row in tx.all(tables.paths, order_by=tables.paths.c.path_id):
+        path = read_path(row)
+        if path.protocol in THROUGHPUT:
+            swings.define(path)
+        else:
+            index.define(path)
+    rounds = Rounds(index, stored)
+    loading = Loading(index)
+    attempts = Attempts(config.measure.throughput.uplink_tokens, lambda slot_id: _find_slot(stored, slot_id))
+    _load_attempts(tx, attempts, loading, topology, position.received_ns)
+    attempts.counts = attempt_counts(count_slots(tx.connection))
+    _load_results(tx, swings, config, position.received_ns)
+    network = Network(index, rounds, loading)
+    incidents = tables.incidents
+    book = Book(
+        read_incident(row)
+        for row in tx.all(incidents, incidents.c.closed_time_ns.is_(None), incidents.c.rule.not_in(RULES))
+    )
+    totals = Totals(index)
+    for window in _newest_windows(tx):
+        totals.newest(window.row)
+    parts = Parts(
+        config=config,
+        position=position,
+        definitions=Definitions(row["definition"] for row in tx.all(tables.counter_sets)),
+        network=network,
+        agents=Agents(config, (Agent.restore(row) for row in tx.all(tables.agents))),
+        attempts=attempts,
+        swings=swings,
+        nics=Nics(tx.all(tables.nics)),
+        verdicts=Verdicts(network, config.rules),
+        book=book,
+        totals=totals,
+    )
+    return parts, int(meta.get("safe_position", position.position))
+
+
+def take_up_judging(tx: Transaction, parts: Parts) -> None:
+    """Sets the judge where it stood; after open windows are filled again."""
+    meta = tx.meta()
+    if "judged_through_ns" in meta:
+        parts.verdicts.take_up(tx, int(meta["judged_through_ns"]), meta["judge_state"])
+    if meta.get("late"):
+        first, last, first_received, last_received = (int(part) for part in meta["late"].split())
+        parts.verdicts.late = Late((first, last), first_received, last_received)
+
+
+def save(tx: Transaction, parts: Parts) -> None:
+    """Writes what the step changed, and the position it brings the store to."""
+    tx.put(tables.agents, parts.agents.take_changed())
+    tx.put(tables.slots, [_tracked_values(tracked) for tracked in parts.attempts.take_changed()])
+    tx.put(tables.round_trip_windows, [window_values(stored) for stored in parts.network.rounds.take_changed()])
+    nics, nic_windows = parts.nics.take_changed()
+    tx.put(tables.nics, nics)
+    tx.put(tables.nic_windows, nic_windows)
+    tx.put(
+        tables.swings,
+        [
+            swing_values(swing)
+            | {"last_bps": last.bps if last else None, "last_time_ns": last.time_ns if last else None}
+            for swing, last in parts.swings.take_changed()
+        ],
+    )
+    position, verdicts = parts.position, parts.verdicts
+    meta = {
+        "analysis_version": str(VERSION),
+        "position": str(position.position),
+        "safe_position": str(parts.network.rounds.safe_position(position.position)),
+        "received_ns": str(position.received_ns),
+        "started_ns": str(position.started_ns),
+        "late": "",
+    }
+    if verdicts.judge is not None:
+        meta["judged_through_ns"] = str(verdicts.judge.through_ns)
+        meta["judge_state"] = verdicts.judge.state().encode()
+        parts.network.rounds.forget(verdicts.judge.through_ns - IN_MEMORY_NS)
+    if verdicts.late is not None:
+        late = verdicts.late
+        meta["late"] = f"{late.span[0]} {late.span[1]} {late.first_received_ns} {late.last_received_ns}"
+    tx.set_meta(meta)
+
+
+def tidy(tx: Transaction, parts: Parts) -> None:
+    """Lets go of what is too old to matter; a few times an hour."""
+    received_ns = parts.position.received_ns
+    parts.attempts.forget(received_ns)
+    parts.network.loading.forget(received_ns - KEPT_NS)
+    if parts.verdicts.through_ns is not None:
+        old = tables.checkpoints.c.time_ns < parts.verdicts.through_ns - CHECKPOINTS_KEPT_NS
+        tx.connection.execute(tables.checkpoints.delete().where(old))
+
+
+def _tracked_values(tracked: Tracked) -> dict[str, Any]:
+    return slot_values(tracked.slot) | {
+        "withdrawn": tracked.withdrawn,
+        "category": tracked.category,
+        "outcome": tracked.outcome,
+        "disagreement": tracked.disagreement,
+        "contended": tracked.contended,
+        "settled": tracked.settled,
+        "valid": tracked.valid,
+    }
+
+
+def _read_tracked(tx: Transaction, row: Mapping[str, Any]) -> Tracked:
+    found = {run.role: run for run in map(read_run, tx.all(tables.runs, tables.runs.c.slot_id == row["slot_id"]))}
+    client = found.pop(RUN_ROLE_CLIENT, None)
+    return Tracked(
+        slot=read_slot(row),
+        client=client,
+        server=next(iter(found.values()), None),
+        withdrawn=row["withdrawn"],
+        category=row["category"],
+        outcome=row["outcome"],
+        disagreement=row["disagreement"],
+        contended=row["contended"],
+        settled=row["settled"],
+        valid=row["valid"],
+        counted="" if row["category"] == "pending" else outcome_name(row["outcome"]),
+    )
+
+
+def _find_slot(stored: StoredRounds, slot_id: bytes) -> Tracked | None:
+    assert stored.tx is not None
+    rows = stored.tx.all(tables.slots, tables.slots.c.slot_id == slot_id)
+    return _read_tracked(stored.tx, rows[0]) if rows else None
+
+
+def _load_attempts(tx: Transaction, attempts: Attempts, loading: Loading, topology: Topology, received_ns: int) -> None:
+    slots, runs = tables.slots, tables.runs
+    for row in tx.all(slots, (slots.c.end_time_ns >= received_ns - KEPT_NS) | ~slots.c.settled):
+        tracked = _read_tracked(tx, row)
+        attempts.restore([tracked])
+        if tracked.category != "skipped":
+            ends = [run.end_time_ns for run in (tracked.client, tracked.server) if run is not None]
+            actual = max(ends) if tracked.client is not None else None
+            tokens = topology.tokens((tracked.slot.client, tracked.slot.server)) | frozenset(tracked.slot.tokens)
+            span = stretch(tracked.slot.start_time_ns, tracked.slot.end_time_ns, actual)
+            loading.put(tracked.slot.slot_id, tokens, span)
+    orphans = tx.all(runs, runs.c.end_time_ns >= received_ns - KEPT_NS, runs.c.slot_id.not_in(select(slots.c.slot_id)))
+    attempts.restore_early(read_run(row) for row in orphans)
+
+
+def _load_results(tx: Transaction, swings: Swings, config: Config, received_ns: int) -> None:
+    oldest = received_ns - config.rules.oversubscription.trailing - RESULTS_KEPT_NS
+    slots = tables.slots
+    for row in tx.all(slots, slots.c.valid, slots.c.end_time_ns >= oldest):
+        tracked = _read_tracked(tx, row)
+        swings.put(tracked.slot.path_id, tracked.slot.slot_id, tracked.result)
+
+
+def _newest_windows(tx: Transaction) -> Iterator[StoredWindow]:
+    table = tables.round_trip_windows
+    for row in tx.all(tables.paths):
+        statement = (
+            select(table).where(table.c.path_id == row["path_id"]).order_by(table.c.start_time_ns.desc()).limit(1)
+        )
+        for found in tx.connection.execute(statement).mappings():
+            yield read_window(dict(found))

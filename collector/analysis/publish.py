@@ -1,0 +1,61 @@
+"""The parts as one immutable picture."""
+
+from collections.abc import Mapping
+
+from collector.analysis.fold import Parts
+from collector.analysis.snapshot import Snapshot
+from collector.model import Incident, PathStatus, Swing
+from collector.store.nodes import node_rows
+from collector.store.status import round_trip_status, swing_status, throughput_status
+
+
+def snapshot(parts: Parts, *, made_time_ns: int, lag_ns: int, lag_entries: int, step_errors: int) -> Snapshot:
+    """Everything hot, as it is between two steps."""
+    counts, verdicts = parts.counts, parts.verdicts
+    errors = dict(counts.errors)
+    for rule, number in verdicts.take_errors().items():
+        errors[rule] = errors.get(rule, 0) + number
+    return Snapshot(
+        made_time_ns=made_time_ns,
+        through_time_ns=verdicts.through_ns,
+        position=parts.position.position,
+        lag_ns=lag_ns,
+        lag_entries=lag_entries,
+        nodes=node_rows(parts.config, {agent.name: agent.values() for agent in parts.agents.all()}),
+        paths=_paths(parts),
+        totals=parts.totals.by_path(),
+        delays=parts.totals.delays(),
+        swings=parts.swings.all(),
+        attempts=dict(parts.attempts.counts),
+        incidents=_incidents(parts),
+        nics=parts.nics.statuses(),
+        batches=dict(counts.batches),
+        quarantined=dict(counts.quarantined),
+        unreadable_records=counts.unreadable,
+        rule_errors=errors,
+        step_errors=step_errors,
+    )
+
+
+def _incidents(parts: Parts) -> list[Incident]:
+    judged = parts.verdicts.judge.open() if parts.verdicts.judge is not None else []
+    return sorted([*judged, *parts.book.open()], key=lambda incident: (incident.opened_time_ns, incident.incident_id))
+
+
+def _paths(parts: Parts) -> Mapping[int, PathStatus]:
+    windows = parts.totals.windows()
+    found = {
+        row.path_id: round_trip_status(row, windows.get(row.path_id))
+        for row in parts.network.paths.rows
+        if row is not None
+    }
+    newest: dict[int, tuple[int, Swing]] = {}
+    for swing in parts.swings.all():
+        if swing.through_time_ns >= newest.get(swing.path_id, (0, swing))[0]:
+            newest[swing.path_id] = (swing.through_time_ns, swing)
+    for path in parts.swings.paths():
+        known = newest.get(path.path_id)
+        last = parts.swings.newest((path.path_id, known[1].engine_version)) if known else None
+        figures = swing_status(known[1] if known else None, last.bps if last else None, last.time_ns if last else None)
+        found[path.path_id] = throughput_status(path, figures)
+    return found

@@ -1,0 +1,191 @@
+"""The analysis thread: reads the log behind its cursor, step by step, and publishes a picture after each.
+
+It never delays an acknowledgement: ingest knows the log only. One step is one transaction; whatever goes wrong in it,
+the store stays at the step before, and the next attempt starts from there.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from collector.analysis import persist, publish
+from collector.analysis.fold import Fold
+from collector.analysis.snapshot import Snapshot
+from collector.analysis.speaker import Speaker
+from collector.analysis.window import SECOND
+from collector.config import Config
+from collector.model import LogEntry
+from collector.store.retention import sweep
+from collector.store.writer import Store, Transaction
+
+logger = logging.getLogger(__name__)
+
+STEP_ENTRIES = 256
+POLL_S = 0.2
+IDLE_AFTER_NS = 2 * SECOND  # what was received by then has long been durable
+PUBLISH_NS = SECOND
+TIDY_NS = 600 * SECOND
+MAX_FAULTS = 3  # at one place: then entry by entry, and past the one that cannot be taken in
+RETRY_S = 1.0
+
+
+class Log(Protocol):
+    """What analysis needs of the log."""
+
+    @property
+    def last_position(self) -> int:
+        """Of the newest durable entry."""
+
+    def read(self, after_position: int, limit: int, /) -> Sequence[LogEntry]:
+        """Entries behind a position, in order."""
+
+
+class Runner:
+    """Analysis of one collector."""
+
+    def __init__(self, log: Log, store: Store, config: Config, wall_ns: Callable[[], int]) -> None:
+        """``wall_ns`` is the collector's clock."""
+        self._log, self._store, self._config, self._wall_ns = log, store, config, wall_ns
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._stored = persist.StoredRounds()
+        self._fold: Fold | None = None
+        self._speaker = Speaker()
+        self._faults = 0  # failed steps in a row
+        self._careful_through = 0  # up to this position entries are taken in one at a time
+        self._suspect: int | None = None  # the entry that failed alone
+        self._step_errors = 0
+        self._published_ns = 0
+        self._tidied_ns = 0
+        self._progress_ns = wall_ns()
+        self._snapshot = Snapshot(made_time_ns=self._progress_ns)
+
+    # ------------------------------------------------------------ for others; any thread
+
+    def start(self) -> None:
+        """Begins to read."""
+        self._thread = threading.Thread(target=self._run, name="analysis", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Ends after the step that runs."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it runs and steps succeed."""
+        return self.alive and self._faults == 0
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest picture."""
+        return self._snapshot
+
+    @property
+    def lag_ns(self) -> int:
+        """Age of the oldest entry not taken in; 0 with none waiting."""
+        behind = self._log.last_position > self._snapshot.position
+        return max(self._wall_ns() - self._progress_ns, self._snapshot.lag_ns) if behind else 0
+
+    # ------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                busy = self.step()
+                self._faults = 0
+            except Exception:
+                self._fold = None  # half a step: what it held is void
+                self._faults += 1
+                self._step_errors += 1
+                logger.exception("a step of analysis failed (%d in a row)", self._faults)
+                self._stop.wait(RETRY_S)
+                continue
+            if not busy:
+                self._stop.wait(POLL_S)
+
+    def step(self) -> bool:
+        """Takes in what there is, up to a limit. False if there was nothing."""
+        if self._fold is None:
+            self._fold = self._load()
+        fold = self._fold
+        position = fold.parts.position
+        if self._faults >= MAX_FAULTS:
+            self._careful_through = max(self._careful_through, position.position + STEP_ENTRIES)
+        careful = position.position < self._careful_through
+        entries = self._log.read(position.position, 1 if careful else STEP_ENTRIES)
+        with self._store.transaction() as tx:
+            self._stored.tx = tx
+            for entry in entries:
+                self._take_in(fold, tx, entry, careful=careful)
+            now_ns = self._wall_ns()
+            if not entries:
+                fold.idle(tx, max(now_ns - IDLE_AFTER_NS, position.received_ns))
+            if entries or fold.changes:
+                persist.save(tx, fold.parts)
+            self._speaker.note(fold.changes)
+            fold.changes.clear()
+            listened_ns = position.received_ns if entries else now_ns
+            self._speaker.say(tx, listened_ns, now_ns)
+            if now_ns - self._tidied_ns >= TIDY_NS:
+                persist.tidy(tx, fold.parts)
+                swept = sweep(tx, now_ns)
+                self._tidied_ns = now_ns if not swept else self._tidied_ns
+        self._publish(fold, entries, now_ns)
+        return bool(entries)
+
+    def _take_in(self, fold: Fold, tx: Transaction, entry: LogEntry, *, careful: bool) -> None:
+        """An entry that fails twice on its own is passed over; a fault of the database is not the entry's."""
+        if entry.position == self._suspect:
+            logger.error("entry %d cannot be taken in and is passed over", entry.position)
+            fold.refuse(tx, entry, "analysis failed on it")
+            return
+        try:
+            fold.apply(tx, entry)
+        except SQLAlchemyError:
+            raise
+        except Exception:
+            self._suspect = entry.position if careful else None
+            raise
+
+    def _load(self) -> Fold:
+        """Takes up where the store stands: state, then open windows from the log, then the judge."""
+        with self._store.transaction() as tx:
+            if not persist.is_current(tx):
+                tx.forget_derived()
+            parts, again_from = persist.load(tx, self._config, self._stored)
+            fold = Fold(parts)
+            while again_from < parts.position.position:
+                entries = self._log.read(again_from, STEP_ENTRIES)
+                for entry in entries:
+                    if entry.position <= parts.position.position:
+                        fold.apply_again(entry)
+                again_from = entries[-1].position if entries else parts.position.position
+            persist.take_up_judging(tx, parts)
+        return fold
+
+    def _publish(self, fold: Fold, entries: Sequence[LogEntry], now_ns: int) -> None:
+        position = fold.parts.position
+        lag_entries = max(self._log.last_position - position.position, 0)
+        if entries or not lag_entries:
+            self._progress_ns = now_ns
+        if now_ns - self._published_ns < PUBLISH_NS and lag_entries:
+            return
+        self._published_ns = now_ns
+        self._snapshot = publish.snapshot(
+            fold.parts,
+            made_time_ns=now_ns,
+            lag_ns=max(now_ns - position.received_ns, 0) if lag_entries else 0,
+            lag_entries=lag_entries,
+            step_errors=self._step_errors,
+        )

@@ -1,0 +1,106 @@
+"""Running totals for metrics: they begin with the process and move only on young samples."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bandwitness.v1.record_pb2 import PACKET_MARK_DUPLICATE
+from collector.analysis.elements import Topology
+from collector.analysis.paths import PathIndex
+from collector.analysis.snapshot import DELAY_BOUNDS_NS, YOUNG_NS, DelayHistogram, PathTotals
+from collector.analysis.window import OUTCOMES
+from collector.model import PathRow, RoundTripSamples, RoundTripWindow
+
+_BOUNDS = np.array(DELAY_BOUNDS_NS, np.int64)
+Group = tuple[str, str, str]  # racks (or a target) at both ends, lane
+
+
+class Totals:
+    """Packets by path, delays by pair of racks and lane, and each path's newest closed window."""
+
+    def __init__(self, paths: PathIndex) -> None:
+        self._paths = paths
+        self._outcomes = np.zeros((0, OUTCOMES), np.int64)
+        self._marks = np.zeros((0, 2), np.int64)  # duplicates, late
+        self._delays: dict[Group, tuple[NDArray[np.int64], int]] = {}
+        self._newest: dict[int, RoundTripWindow] = {}
+
+    def add(self, samples: RoundTripSamples, received_time_ns: int) -> None:
+        """Counts the young samples of a record."""
+        agent = samples.source.agent_id
+        per_path = self._paths.indexes(np.asarray(samples.path_ids).tolist(), agent)
+        self._grow(len(self._paths))
+        counts = np.asarray(samples.sample_counts)
+        times = np.asarray(samples.send_times_ns)
+        young = times >= received_time_ns - YOUNG_NS
+        own = np.array([self._paths.agents[index] == agent for index in per_path], np.bool_)
+        chosen = young & np.repeat(own, counts)
+        if not chosen.any():
+            return
+        indexes = np.repeat(per_path, counts)
+        outcomes = np.asarray(samples.outcomes)
+        np.add.at(self._outcomes, (indexes[chosen], outcomes[chosen].astype(np.intp) - 1), 1)
+        for path_id, _, kind, _ in samples.marks:
+            known = self._paths.find(path_id)
+            if known is not None and known < len(self._marks):
+                self._marks[known, 0 if kind == PACKET_MARK_DUPLICATE else 1] += 1
+        self._add_delays(indexes, np.asarray(samples.round_trip_delays_ns), chosen)
+
+    def _add_delays(self, indexes: NDArray[np.intp], delays: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
+        chosen = chosen & (delays >= 0)
+        for index in np.unique(indexes[chosen]).tolist():
+            row = self._paths.rows[index]
+            if row is None:
+                continue
+            mine = delays[chosen & (indexes == index)]
+            group = _group(row, self._paths.topology)
+            counts, total = self._delays.get(group, (np.zeros(len(_BOUNDS) + 1, np.int64), 0))
+            bins = np.searchsorted(_BOUNDS, mine, side="left")
+            counts += np.bincount(bins, minlength=len(_BOUNDS) + 1)
+            self._delays[group] = (counts, total + int(mine.sum()))
+
+    def newest(self, row: RoundTripWindow) -> None:
+        """Notes a closed window, if it is the path's newest."""
+        known = self._newest.get(row.path_id)
+        if known is None or known.start_time_ns <= row.start_time_ns:
+            self._newest[row.path_id] = row
+
+    def windows(self) -> Mapping[int, RoundTripWindow]:
+        """Newest closed window by path id."""
+        return self._newest
+
+    def by_path(self) -> dict[int, PathTotals]:
+        """Totals of all defined paths."""
+        found = {}
+        for index, row in enumerate(self._paths.rows):
+            if row is not None and index < len(self._outcomes):
+                found[row.path_id] = PathTotals(
+                    path_id=row.path_id,
+                    src=row.source.node,
+                    outcomes=tuple(self._outcomes[index].tolist()),
+                    duplicates=int(self._marks[index, 0]),
+                    late=int(self._marks[index, 1]),
+                )
+        return found
+
+    def delays(self) -> list[DelayHistogram]:
+        """Delay histograms of all pairs of racks."""
+        return [
+            DelayHistogram(*group, tuple(counts.tolist()), total)
+            for group, (counts, total) in sorted(self._delays.items(), key=lambda item: item[0])
+        ]
+
+    def _grow(self, size: int) -> None:
+        extra = size - len(self._outcomes)
+        if extra > 0:
+            extra = max(extra, len(self._outcomes))
+            self._outcomes = np.concatenate([self._outcomes, np.zeros((extra, OUTCOMES), np.int64)])
+            self._marks = np.concatenate([self._marks, np.zeros((extra, 2), np.int64)])
+
+
+def _group(row: PathRow, topology: Topology) -> Group:
+    source = topology.place(row.source.node)
+    far = topology.place(row.destination.node) if row.destination is not None else None
+    target = row.target or (row.destination.node if row.destination else "")
+    return (source.rack if source else row.source.node, far.rack if far else target, row.source.lane)

@@ -1,0 +1,157 @@
+"""What the store answers: read-only, on connections of its own, safe from any thread."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, bindparam, select
+
+from bandwitness.v1.record_pb2 import (
+    PROTOCOL_TCP_THROUGHPUT,
+    PROTOCOL_UDP_THROUGHPUT,
+    RUN_ROLE_CLIENT,
+    RUN_ROLE_SERVER,
+)
+from collector.config import Config
+from collector.model import (
+    AccountingRow,
+    Alert,
+    Attempt,
+    Incident,
+    NodeRow,
+    PathStatus,
+    RoundTripWindow,
+    RunRow,
+    Swing,
+)
+from collector.store import tables
+from collector.store.counting import count_slots
+from collector.store.database import open_reader
+from collector.store.nodes import node_rows
+from collector.store.rows import (
+    read_alert,
+    read_incident,
+    read_path,
+    read_run,
+    read_slot,
+    read_swing,
+    read_window,
+    signed,
+)
+from collector.store.status import round_trip_status, swing_status, throughput_status
+
+_THROUGHPUT = (PROTOCOL_TCP_THROUGHPUT, PROTOCOL_UDP_THROUGHPUT)
+
+
+class Reader:
+    """Queries. Answers come from one transaction each, so they are consistent in themselves."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        """``path`` is a file that ``Store`` made."""
+        self._engine = open_reader(path)
+        self._config = config
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self._engine.dispose()
+
+    def nodes(self) -> list[NodeRow]:
+        """Configured nodes and what is known of their agents."""
+        known = {row["name"]: row for row in self._rows(select(tables.agents))}
+        return node_rows(self._config, known)
+
+    def paths(self) -> list[PathStatus]:
+        """Every path that was ever defined, with its newest figures."""
+        newest = tables.round_trip_windows
+        found: list[PathStatus] = []
+        with self._engine.begin() as connection:
+            swings = _newest_swings(dict(row) for row in connection.execute(select(tables.swings)).mappings())
+            last = (
+                select(newest)
+                .where(newest.c.path_id == bindparam("path"))
+                .order_by(newest.c.start_time_ns.desc())
+                .limit(1)
+            )
+            for values in connection.execute(select(tables.paths)).mappings().all():
+                path = read_path(dict(values))
+                if path.protocol in _THROUGHPUT:
+                    swing = swings.get(path.path_id)
+                    status = swing_status(*swing) if swing else swing_status(None, None, None)
+                    found.append(throughput_status(path, status))
+                    continue
+                window = connection.execute(last, {"path": signed(path.path_id)}).mappings().first()
+                found.append(round_trip_status(path, read_window(dict(window)).row if window else None))
+        return found
+
+    def incidents(self, from_ns: int, to_ns: int, active_only: bool = False) -> list[Incident]:
+        """Incidents that were open at some time in ``[from, to)``, oldest first."""
+        table = tables.incidents
+        closed = table.c.closed_time_ns
+        where: list[ColumnElement[bool]] = [table.c.opened_time_ns < to_ns, closed.is_(None) | (closed >= from_ns)]
+        if active_only:
+            where.append(closed.is_(None))
+        statement = select(table).where(*where).order_by(table.c.opened_time_ns, table.c.incident_id)
+        return [read_incident(row) for row in self._rows(statement)]
+
+    def alerts(self, from_ns: int, to_ns: int) -> list[Alert]:
+        """What was said in ``[from, to)`` by the collector's clock, in that order."""
+        table = tables.alerts
+        said = table.c.said_time_ns
+        statement = select(table).where(said >= from_ns, said < to_ns).order_by(table.c.id)
+        return [read_alert(row) for row in self._rows(statement)]
+
+    def timetable(self, from_ns: int, to_ns: int) -> list[Attempt]:
+        """Slots that start in ``[from, to)``, with how each ended."""
+        slots, runs = tables.slots, tables.runs
+        inside = (slots.c.start_time_ns >= from_ns, slots.c.start_time_ns < to_ns)
+        with self._engine.begin() as connection:
+            planned = connection.execute(select(slots).where(*inside).order_by(slots.c.start_time_ns)).mappings().all()
+            recorded = connection.execute(
+                select(runs).join(slots, slots.c.slot_id == runs.c.slot_id).where(*inside)
+            ).mappings()
+            by_slot: dict[tuple[bytes, int], RunRow] = {}
+            for row in recorded:
+                by_slot[row["slot_id"], row["role"]] = read_run(dict(row))
+        return [
+            Attempt(
+                slot=read_slot(dict(row)),
+                category=row["category"],
+                outcome=row["outcome"],
+                client_run=by_slot.get((row["slot_id"], RUN_ROLE_CLIENT)),
+                server_run=by_slot.get((row["slot_id"], RUN_ROLE_SERVER)),
+                disagreement=row["disagreement"],
+            )
+            for row in planned
+        ]
+
+    def accounting(self, from_ns: int, to_ns: int) -> list[AccountingRow]:
+        """Slots that start in ``[from, to)``, counted by pair (in the direction of the data), lane and window."""
+        with self._engine.begin() as connection:
+            return count_slots(connection, from_ns, to_ns)
+
+    def swings(self) -> list[Swing]:
+        """Swings of all throughput paths, by path and engine class."""
+        table = tables.swings
+        return [read_swing(row) for row in self._rows(select(table).order_by(table.c.path_id, table.c.engine_version))]
+
+    def round_trips(self, path_id: int, from_ns: int, to_ns: int) -> list[RoundTripWindow]:
+        """Windows of one path that start in ``[from, to)``."""
+        table = tables.round_trip_windows
+        start = table.c.start_time_ns
+        statement = (
+            select(table).where(table.c.path_id == signed(path_id), start >= from_ns, start < to_ns).order_by(start)
+        )
+        return [read_window(row).row for row in self._rows(statement)]
+
+    def _rows(self, statement: Select[Any]) -> list[dict[str, Any]]:
+        with self._engine.begin() as connection:
+            return [dict(row) for row in connection.execute(statement).mappings()]
+
+
+def _newest_swings(rows: Iterable[Mapping[str, Any]]) -> dict[int, tuple[Swing, float | None, int | None]]:
+    """By path the swing of the engine class that was tested last."""
+    found: dict[int, tuple[Swing, float | None, int | None]] = {}
+    for row in sorted(rows, key=lambda row: row["last_time_ns"] or 0):
+        swing = read_swing(row)
+        found[swing.path_id] = (swing, row["last_bps"], row["last_time_ns"])
+    return found
