@@ -1,8 +1,9 @@
 """Ingest in a process of its own, to be killed.
 
-    python -m tests.fakes.ingest_process DIRECTORY [--kill-at N]
+    python -m tests.fakes.ingest_process DIRECTORY [--kill-at N] [--tls DIRECTORY]
 
-prints its port on one line. With ``--kill-at`` it kills itself at the N-th moment at which the disk is touched: before
+prints its port on one line and ends on SIGTERM.
+With ``--kill-at`` it kills itself at the N-th moment at which the disk is touched: before
 a write, in the middle of one, behind it, behind a sync.
 """
 
@@ -13,8 +14,9 @@ import signal
 from pathlib import Path
 
 from collector.clock import SystemClock
+from collector.config import Tls
 from collector.control import Control, load_or_create_key
-from collector.ingest import Ingest, Sessions, start_server
+from collector.ingest import Ingest, Sessions, server_credentials, start_server
 from collector.log import Log
 from collector.log.disk import Disk
 
@@ -49,13 +51,20 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path)
     parser.add_argument("--kill-at", type=int)
+    parser.add_argument("--tls", type=Path, help="with ca.pem, collector.pem, collector.key")
     arguments = parser.parse_args()
     log = Log.open(arguments.directory / "log", disk=KillingDisk(arguments.kill_at))
     control = Control(log, load_or_create_key(arguments.directory / "control.key"), "collector", SystemClock())
     await control.start([], [])
-    server, port = await start_server(Ingest(log, control, SystemClock(), Sessions()), "127.0.0.1:0", None)
+    files = Tls(ca="ca.pem", certificate="collector.pem", key="collector.key")
+    credentials = server_credentials(files, arguments.tls) if arguments.tls else None
+    server, port = await start_server(Ingest(log, control, SystemClock(), Sessions()), "127.0.0.1:0", credentials)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     print(port, flush=True)
-    await server.wait_for_termination()
+    await stop.wait()
+    await server.stop(1)
+    log.close()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,174 @@
+"""One collector from start to stop.
+
+Start: log (put in order), control chain (started, windows fixed), analysis, HTTP, gRPC, and only then new plans.
+Stop, on SIGTERM or SIGINT: no new batches, HTTP closed, the step of analysis under way ended, the log flushed.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import replace
+from pathlib import Path
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from bandwitness.settings import SettingsError
+from collector.analysis.runner import Runner
+from collector.app.http import HttpListenError, HttpServer, listening_socket, url_of
+from collector.app.planning import Planning, windows_fixed
+from collector.clock import Clock, SystemClock
+from collector.config import Config, configuration_hash
+from collector.control import Control, KeyFileError, load_or_create_key
+from collector.export.http import Sources, create_app
+from collector.export.prometheus import Exporter
+from collector.ingest import Ingest, ListenError, Sessions, TlsError, server_credentials, start_server
+from collector.log import Log, LogError, LogUnavailableError
+from collector.model import NodeRow
+from collector.planner import PlanError
+from collector.store.reader import Reader
+from collector.store.writer import Store
+
+FAILED = 1
+WRONG_USE = 2
+_STREAMS_END_WITHIN_S = 2.0
+_LOOK_EVERY_S = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+def run(config: Config, config_path: Path) -> int:
+    """Runs until SIGTERM or SIGINT; gives back the exit status: 0 stopped as asked, 1 a part died, 2 cannot start."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    try:
+        return asyncio.run(serve(config, config_path))
+    except (SettingsError, LogUnavailableError, KeyFileError, TlsError, ListenError, HttpListenError) as error:
+        words = str(error)
+    except PlanError as error:
+        words = f"{config_path}: the fleet cannot be measured as configured:\n{error}"
+    except LogError as error:
+        words = f"{config_path}: collector.state_dir: {error}"
+    except (SQLAlchemyError, sqlite3.Error) as error:
+        words = f"{config_path}: collector.state_dir: the store cannot be opened: {error}"
+    print(words, file=sys.stderr)
+    return WRONG_USE
+
+
+async def serve(config: Config, config_path: Path, clock: Clock | None = None) -> int:
+    """See ``run``; the errors of starting are raised.
+
+    Args:
+        config: the whole configuration.
+        config_path: its file; relative paths in it are relative to its folder.
+        clock: the host's if None.
+    """
+    clock = clock or SystemClock()
+    base = config_path.parent
+    state = base / config.collector.state_dir
+    credentials = server_credentials(config.collector.tls, base) if config.collector.tls else None
+    digest = configuration_hash(config_path)
+    stop = _stop_event()
+    async with contextlib.AsyncExitStack() as parts:
+        listener = parts.enter_context(listening_socket(config.collector.http_listen))
+        log = await asyncio.to_thread(Log.open, state / "log")
+        parts.push_async_callback(asyncio.to_thread, log.close)
+        key = load_or_create_key(state / "control.key")
+        control = Control(log, key, config.collector.name, clock, configuration_hash=digest, boot_id=_boot_id())
+        await control.start(windows_fixed(config), [node.name for node in config.nodes])
+        planning = Planning(config, digest, control, clock)
+        await planning.start()
+
+        store = await asyncio.to_thread(Store, state / "store.sqlite")
+        parts.callback(store.close)
+        runner = Runner(log, store, config, clock.wall_ns)
+        runner.start()
+        parts.push_async_callback(asyncio.to_thread, runner.stop)
+
+        sessions = Sessions()
+        reader = Reader(store.path, config)
+        parts.callback(reader.close)
+        url = url_of(listener)
+        http = HttpServer(create_app(_sources(reader, log, runner, sessions)))
+        await parts.enter_async_context(_running(http.serve([listener]), on_leaving=http))
+
+        ingest = Ingest(log, control, clock, sessions)
+        server, port = await start_server(ingest, config.collector.grpc_listen, credentials)
+        parts.push_async_callback(server.stop, _STREAMS_END_WITHIN_S)
+
+        await parts.enter_async_context(_running(planning.run()))
+        address = f"{config.collector.grpc_listen.rpartition(':')[0]}:{port}"
+        print(
+            f"bandwitness-collector ready: gRPC {address} ({'mTLS' if credentials else 'plain text'}), HTTP {url}",
+            flush=True,
+        )
+        return await _until(stop, log, runner)
+
+
+async def _until(stop: asyncio.Event, log: Log, runner: Runner) -> int:
+    """Waits for the end: asked for (0), or because a part that nothing works without has died (1)."""
+    while not stop.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), _LOOK_EVERY_S)
+        for part, alive in (("log", log.alive), ("analysis", runner.alive)):
+            if not alive:
+                logger.critical("%s has died: the collector stops", part)
+                return FAILED
+    logger.info("stopping")
+    return 0
+
+
+@contextlib.asynccontextmanager
+async def _running(work: Awaitable[None], on_leaving: HttpServer | None = None) -> AsyncIterator[None]:
+    """Runs ``work`` until the block is left; asks it to end, or cancels it."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        if on_leaving is not None:
+            on_leaving.should_exit = True
+        else:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def _sources(reader: Reader, log: Log, runner: Runner, sessions: Sessions) -> Sources:
+    def complete_node(row: NodeRow) -> NodeRow:
+        """Adds what only live sessions know."""
+        session = sessions.get(row.name)
+        heard_ns = sessions.last_received_ns(row.name)
+        if heard_ns is None:
+            return row
+        return replace(
+            row,
+            connected=session is not None,
+            last_received_time_ns=max(heard_ns, row.last_received_time_ns or 0),
+            software_version=session.software_version if session is not None else row.software_version,
+        )
+
+    def health() -> dict[str, str]:
+        failing = log.failing
+        return {
+            "log": str(failing) if failing is not None else "ok" if log.alive else "the writer has died",
+            "analysis": "ok" if runner.healthy else "a step failed and is tried again" if runner.alive else "has died",
+        }
+
+    exporter = Exporter(lambda: runner.snapshot, complete_node, SystemClock().wall_ns)
+    return Sources(reader, exporter.render, health, complete_node)
+
+
+def _stop_event() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+def _boot_id() -> bytes:
+    """The kernel's, 16 bytes."""
+    text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    return bytes.fromhex(text.strip().replace("-", ""))

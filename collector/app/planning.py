@@ -1,0 +1,127 @@
+"""When plans are made: at the start, unless those in force still hold, and every hour."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+from bandwitness.chain import ChainError, read_header
+from bandwitness.v1.record_pb2 import PlanIssued, TimeOfDayRange, WindowsFixed
+from collector.clock import Clock
+from collector.config import Config
+from collector.control import Control, IssuedPlan
+from collector.decode.control import plan_rows
+from collector.decode.definitions import DefinitionError, Definitions
+from collector.decode.runs import RunError
+from collector.log import LogError
+from collector.model import SlotRow, Source
+from collector.planner import PlanError
+from collector.planner.plan import Plans, build_plans
+from collector.windows import SiteWindows
+
+EVERY_NS = 3600 * 1_000_000_000
+AGAIN_NS = 30 * 1_000_000_000  # after a plan could not be written
+
+logger = logging.getLogger(__name__)
+
+
+def windows_fixed(config: Config) -> list[WindowsFixed]:
+    """The windows of each site, as the control chain records them."""
+    fixed = []
+    for site in config.sites:
+        windows = SiteWindows.from_config(site)
+        peak, offpeak = (
+            [TimeOfDayRange(start_s=start, end_s=end) for start, end in ranges]
+            for ranges in (windows.peak, windows.offpeak)
+        )
+        fixed.append(WindowsFixed(site=site.name, time_zone=windows.time_zone, peak=peak, offpeak=offpeak))
+    return fixed
+
+
+class Planning:
+    """Plans of a fleet over time. One event loop."""
+
+    def __init__(self, config: Config, configuration_hash: bytes, control: Control, clock: Clock) -> None:
+        self._config = config
+        self._configuration_hash = configuration_hash
+        self._control = control
+        self._clock = clock
+        self._slots: Sequence[SlotRow] = ()
+        self._next_ns = 0  # monotonic
+
+    async def start(self) -> None:
+        """Takes up the plans in force, or makes new ones; the slots about to start stay as they were.
+
+        Raises:
+            PlanError: the fleet cannot be measured as configured.
+            LogError: the plans could not be written.
+        """
+        self._slots = slots_of(self._control.plans().values())
+        now_ns, monotonic_ns = self._clock.wall_ns(), self._clock.monotonic_ns()
+        if self._hold(now_ns):
+            issued_ns = max(issued.plan.issued_time_ns for issued in self._control.plans().values())
+            self._next_ns = monotonic_ns + max(0, issued_ns + EVERY_NS - now_ns)
+            logger.info("planning: the plans in force hold")
+            return
+        await self.plan()
+
+    async def run(self) -> None:
+        """Plans again every hour, for ever."""
+        while True:
+            await self._clock.sleep_until(self._next_ns)
+            try:
+                await self.plan()
+            except (PlanError, LogError) as error:  # agents go on under the plan they have until it expires
+                logger.error("planning: no new plans: %s", error)
+                self._next_ns = self._clock.monotonic_ns() + AGAIN_NS
+
+    async def plan(self) -> None:
+        """Makes plans and writes them.
+
+        Raises:
+            PlanError: the fleet cannot be measured as configured.
+            LogError: the plans could not be written; those in force stay.
+        """
+        version = max((issued.plan.version for issued in self._control.plans().values()), default=0)
+        plans: Plans = await asyncio.to_thread(
+            build_plans, self._config, self._clock.wall_ns(), self._slots, previous_version=version
+        )
+        await self._control.issue(plans.plans)
+        self._slots = plans.slots
+        self._next_ns = self._clock.monotonic_ns() + EVERY_NS
+        for note in plans.notes:
+            logger.warning("planning: %s", note)
+        logger.info("planning: version %d, %d slots", plans.version, len(plans.slots))
+
+    def _hold(self, now_ns: int) -> bool:
+        """Whether every node has a plan made from this very configuration that is good for half its time yet."""
+        plans = self._control.plans()
+        left_ns = self._config.measure.plan_expiry // 2
+        return all(
+            (issued := plans.get(node.name)) is not None
+            and issued.plan.issued_time_ns <= now_ns
+            and issued.plan.expiry_time_ns - now_ns >= left_ns
+            and _configuration_of(issued) == self._configuration_hash
+            for node in self._config.nodes
+        )
+
+
+def _configuration_of(issued: IssuedPlan) -> bytes:
+    try:
+        return read_header(issued.batch.header).configuration_hash
+    except ChainError:
+        return b""
+
+
+def slots_of(plans: Iterable[IssuedPlan]) -> list[SlotRow]:
+    """The slots of plans, each once: client and server both have it."""
+    slots: dict[bytes, SlotRow] = {}
+    nowhere = Source(agent_id="", chain_id=b"", batch_class=0, seq=0, record_index=0, position=0)
+    for issued in plans:
+        encoded = PlanIssued(node=issued.node, plan=issued.plan.SerializeToString())
+        try:
+            row, _, _ = plan_rows(nowhere, encoded, Definitions())
+        except (DefinitionError, RunError) as error:
+            logger.warning("planning: the plan of %s in the log cannot be read: %s", issued.node, error)
+            continue
+        slots.update({slot.slot_id: slot for slot in row.slots})
+    return sorted(slots.values(), key=lambda slot: (slot.start_time_ns, slot.slot_id))
