@@ -289,7 +289,7 @@ def test_case_57_no_right_to_send_icmp(groups: str, drop: str, wanted: str) -> N
     )
     assert ran.stdout.startswith(wanted)
     if "None" in wanted:
-        assert "net.ipv4.ping_group_range (now '1 0')" in ran.stdout
+        assert "net.ipv4.ping_group_range (now '" in ran.stdout
 
 
 # ---------------------------------------------------------------- one socket: the kernel's and the fake
