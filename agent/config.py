@@ -162,10 +162,13 @@ def parse(text: str, source: str, base: Path, *, look: Look = look) -> AgentConf
     """
 
     def check(file: AgentFile) -> Iterator[tuple[Place, str]]:
-        yield from _collector_faults(file.agent)
-        yield from _file_faults(file.agent, base, look)
+        # What could not be read is None here (check_partial), so that all faults are found in one go.
+        if file.agent is not None:
+            if file.agent.collectors is not None:
+                yield from _collector_faults(file.agent)
+            yield from _file_faults(file.agent, base, look)
 
-    section = load(text, AgentFile, source, check=check).agent
+    section = load(text, AgentFile, source, check=check, check_partial=True).agent
     identity = section.identity
     return AgentConfig(
         name=section.name,
@@ -189,6 +192,8 @@ def _collector_faults(section: AgentSection) -> Iterator[tuple[Place, str]]:
         yield place, f"expected 1 to {MAX_COLLECTORS} collectors, found {len(section.collectors)}"
     seen: set[Address] = set()
     for index, entry in enumerate(section.collectors):
+        if entry is None:
+            continue
         try:
             address = parse_address(entry)
         except ValueError as error:
@@ -210,7 +215,10 @@ def _file_faults(section: AgentSection, base: Path, look: Look) -> Iterator[tupl
     if section.identity is None:
         return
     for key in ("ca", "certificate", "key"):
-        path = base / getattr(section.identity, key)
+        name = getattr(section.identity, key)
+        if name is None:
+            continue
+        path = base / name
         try:
             facts = look(path)
         except OSError as error:

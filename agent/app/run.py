@@ -6,7 +6,6 @@ recorded, the last flush is sealed, what probes goes, the uplink gets a moment f
 """
 
 import asyncio
-import gc
 import logging
 import os
 import random
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from agent.app import start
 from agent.app.flush import Flusher
+from agent.app.memory import settle
 from agent.app.parts import Part, StateLog
 from agent.clock import Anchor, Clock, SystemClock
 from agent.config import AgentConfig
@@ -143,9 +143,7 @@ class Agent:
         async with asyncio.TaskGroup() as group:
             tasks = {part.name: group.create_task(part.keep(), name=part.name) for part in parts}
             _log.info("started: node %s, version %s, state in %s", self._config.name, VERSION, self._config.state_dir)
-            # What is there now stays to the end: the collector of cycles need not walk over it again and again.
-            gc.collect()
-            gc.freeze()
+            settle()
             await stop.wait()
             _log.info("stopping")
             tasks["throughput"].cancel()
@@ -167,6 +165,7 @@ class Agent:
             kept = await self.uplink.plans.get()
             _log.info("plan %d of collector %s: %s", kept.plan.version, kept.collector_id, _extent(kept.plan))
             self._apply(kept.plan)
+            settle()
 
     def _apply(self, plan: Plan) -> None:
         """Gives each part its share of the plan; one that cannot take it costs no other."""

@@ -120,14 +120,23 @@ def test_only_loopback_without_an_identity() -> None:
 
 def test_faults_of_collectors_and_files_come_together() -> None:
     text = FULL.replace("collector.example:7443", "10.0.0.1:7443").replace("[2001:db8::1]", "2001:db8::1")
-    text = text.replace("64MiB", "1kB")
+    text = text.replace("64MiB", "1kB").replace("log_level: debug", "log_level: loud")
     key = "/keys/gpu-r1-01.key"
     assert faults(text, key=0o644) == [
         "line 4:33 agent.collectors[1]: an IPv6 address stands in brackets: [2001:db8::1]:7443",
         "line 4:53 agent.collectors[2]: 10.0.0.1:7443 stands here twice",
         f"line 5:54 agent.identity.key: {key} can be read by others (mode 0644): chmod 600 {key}",
         "line 6:11 agent.spool.max_bytes: expected 1MiB or more",
+        "line 8:3 agent.log_level: expected debug or info or warning or error, found 'loud'",
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["agent:", "agent: []", "agent: {collectors: x}", "agent: {collectors: [1]}", "agent: {identity: {ca: 1}}", "{}"],
+)
+def test_what_is_left_out_hides_no_other_fault(text: str) -> None:
+    assert faults(text)
 
 
 def test_a_file_that_is_missing_is_a_fault_where_it_is_named() -> None:
