@@ -75,26 +75,21 @@ def nic(source: Source, node: str, columns: NicColumns, counter_set: CounterSetR
         raise ColumnsError(f"a speed of {columns.speed_bps} bit/s")
     if counters * ticks > MAX_CELLS:
         raise ColumnsError(f"{counters} counters × {ticks} ticks in one record")
-    values = np.array(columns.value, np.int64).view(np.uint64)
-    present = _present(columns, counters, ticks)
-    if len(values) != int(np.count_nonzero(present)):
-        raise ColumnsError(f"{len(values)} values sent, {int(np.count_nonzero(present))} announced")
+    present, values = _unfolded(columns, counters, ticks)
     steps = deviations + _step(columns.interval_ns)
     _check_span(columns.base_time_ns, steps)
     times = np.empty(ticks, np.int64)
     if ticks:
-        times[0] = columns.base_time_ns
-        np.cumsum(steps, out=times[1:])
-        times[1:] += columns.base_time_ns
-    unfolded = np.zeros((counters, ticks), np.uint64)
-    unfolded[present] = _unfold(values, np.count_nonzero(present, axis=1))
+        times[0] = 0
+        steps.cumsum(out=times[1:])
+        times += columns.base_time_ns
     return NicSamples(
         source=source,
         node=node,
         nic=columns.nic,
         counters=counter_set.counters,
         tick_times_ns=times,
-        values=unfolded,
+        values=values,
         present=present,
         speed_bps=columns.speed_bps if columns.HasField("speed_bps") else None,
         mtu_bytes=columns.mtu_bytes if columns.HasField("mtu_bytes") else None,
@@ -103,18 +98,26 @@ def nic(source: Source, node: str, columns: NicColumns, counter_set: CounterSetR
     )
 
 
-def _unfold(values: NDArray[np.uint64], counts: Ints) -> NDArray[np.uint64]:
-    """Running sums of each counter's share of ``values``, modulo 2^64."""
-    sums = np.cumsum(values, dtype=np.uint64)
-    starts = (np.cumsum(counts) - counts)[counts > 0]
-    before = sums[starts] - values[starts]  # modulo 2^64: 0 for the first counter
-    unfolded: NDArray[np.uint64] = sums - np.repeat(before, counts[counts > 0])
-    return unfolded
+def _unfolded(columns: NicColumns, counters: int, ticks: int) -> tuple[NDArray[np.bool_], NDArray[np.uint64]]:
+    """Presence and values, both [counter, tick]; values are running sums modulo 2^64, 0 where absent."""
+    flat = np.array(columns.value, np.int64).view(np.uint64)
+    if not columns.presence_run:
+        if len(flat) != counters * ticks:
+            raise ColumnsError(f"{len(flat)} values sent, {counters * ticks} announced")
+        return np.ones((counters, ticks), np.bool_), flat.reshape(counters, ticks).cumsum(axis=1, dtype=np.uint64)
+    present = _present(columns, counters, ticks)
+    counts = np.count_nonzero(present, axis=1)
+    if len(flat) != int(counts.sum()):
+        raise ColumnsError(f"{len(flat)} values sent, {int(counts.sum())} announced")
+    sums = flat.cumsum(dtype=np.uint64)
+    starts = (counts.cumsum() - counts)[counts > 0]
+    before = sums[starts] - flat[starts]  # modulo 2^64: 0 for the first counter
+    values = np.zeros((counters, ticks), np.uint64)
+    values[present] = sums - np.repeat(before, counts[counts > 0])
+    return present, values
 
 
 def _present(columns: NicColumns, counters: int, ticks: int) -> NDArray[np.bool_]:
-    if not columns.presence_run:
-        return np.ones((counters, ticks), np.bool_)
     runs = np.array(columns.presence_run, np.int64)
     if int((runs >> 1).sum()) != counters * ticks:
         raise ColumnsError("the presence runs do not cover counters × ticks")
@@ -149,7 +152,8 @@ def _send_times(columns: RoundTripColumns, counts: Ints, offsets: Ints, deviatio
 
 def _check_span(base_ns: int, steps: Ints) -> None:
     """Refuses what would leave 63 bits when added up (numpy would wrap in silence)."""
-    if not 0 <= base_ns < MAX_TIME_NS or float(np.abs(steps.astype(np.float64)).sum()) >= float(1 << 60):
+    size = np.abs(steps, dtype=np.float64, casting="unsafe").sum() if len(steps) else 0.0
+    if not 0 <= base_ns < MAX_TIME_NS or size >= float(1 << 60):
         raise ColumnsError("times beyond all sense")
 
 

@@ -27,6 +27,8 @@ class FakeChain:
     batch_class: int = BATCH_CLASS_EVIDENCE
     chain_id: bytes = bytes(range(16))
     key_seed: int = 1
+    start_ns: int = START_NS  # first event
+    step_ns: int = 2_000_000_000  # event time of one batch
     tip: Tip = field(default=ORIGIN)
 
     def __post_init__(self) -> None:
@@ -44,8 +46,8 @@ class FakeChain:
             public_key=self.public_key,
             boot_id=bytes(16),
             run_id=bytes(16),
-            first_event_time_ns=START_NS + self.tip.seq * 2_000_000_000,
-            last_event_time_ns=START_NS + (self.tip.seq + 1) * 2_000_000_000,
+            first_event_time_ns=self.start_ns + self.tip.seq * self.step_ns,
+            last_event_time_ns=self.start_ns + (self.tip.seq + 1) * self.step_ns,
             software_version="0.1.0",
         )
         header.anchor.wall_time_ns = header.last_event_time_ns
