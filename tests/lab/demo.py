@@ -27,7 +27,7 @@ from tests.lab.lab import Lab, LabError, LabUnavailableError
 from tests.lab.topology import Tenant, Topology, oversold_by_seed
 
 RACKS = {"r1": 2, "r2": 2}
-START_S = 14  # for collector and agents to start and to have their plan
+START_S = 10  # for collector and agents to start and to have their plan
 BETWEEN_S = 6  # for the tenant to come
 DECIDED_S = 30  # for the last records to arrive and be judged
 INTERRUPTED = 130
