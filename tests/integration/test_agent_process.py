@@ -14,6 +14,12 @@ from typing import Any
 
 import pytest
 
+from agent.app.run import Agent
+from agent.clock import SystemClock
+from agent.config import read
+from agent.probe.round_trip import RoundTripProbes
+from agent.sample.nic import NicSampler
+from agent.schedule import SlotRunner
 from bandwitness.identity import canonical
 from bandwitness.v1 import record_pb2 as pb
 from bandwitness.v1.plan_pb2 import SLOT_PURPOSE_PAIR, WINDOW_KIND_PEAK, Plan
@@ -315,6 +321,31 @@ async def test_a_state_directory_that_cannot_be_had_is_one_line_and_exit_1(world
     assert process.returncode == 1
     assert len(said.decode().splitlines()) == 1
     assert "cannot start: " in said.decode()
+
+
+@pytest.mark.parametrize("failing", ["echo", "nic", "throughput"])
+async def test_a_part_that_fails_does_not_stop_the_others(
+    world: World, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_: object) -> None:
+        raise RuntimeError("broken on purpose")
+
+    part = {"echo": RoundTripProbes, "nic": NicSampler, "throughput": SlotRunner}[failing]
+    monkeypatch.setattr(part, "run", broken)
+    world.sink.issue(make_plan())
+    stop = asyncio.Event()
+    running = asyncio.create_task(Agent(read(world.write()), SystemClock()).run(stop))
+    await world.until(lambda: failing in world.status() and world.status()["plan"].state == "ok")
+    await world.until(lambda: failing == "echo" or world.replied() >= 3)
+    await world.until(lambda: failing == "nic" or world.sink.found("nic"))
+    status = world.status()
+    assert "RuntimeError: broken on purpose" in status[failing].detail
+    others = {name: state.state for name, state in status.items() if name not in (failing, "clock")}
+    assert set(others.values()) <= {"ok", "connected"}, others
+    stop.set()
+    async with asyncio.timeout(WITHIN_S):
+        await running
+    assert world.sink.faults == []
 
 
 async def test_the_program_is_installed_under_its_name() -> None:
