@@ -3,6 +3,10 @@
 For each element the bad and all samples of its paths are summed and compared with what was expected there. The best
 explanation is taken, its paths are removed, and the rest is asked again, so one cause gives one suspect. This favours
 the most concentrated explanation, works at low ratios where a share of failed paths cannot, and needs no route.
+
+Two causes at once can make a third element look best that holds a part of both. So for each of the leading candidates
+the whole explanation that begins with it is worked out, and the one that scores best as a whole counts; every further
+element has to pay for itself.
 """
 
 from collections.abc import Callable
@@ -17,6 +21,7 @@ from collector.model import Element
 
 Floats = NDArray[np.float64]
 MAX_SUSPECTS = 6
+MAX_LEADS = 6
 MIN_SCORE = 12.0  # e^12 : 1 against "as expected", over hundreds of elements and windows
 
 
@@ -36,40 +41,60 @@ class Suspect:
         return self.bad / self.total
 
 
-def suspects(
-    bad: Floats, total: Floats, expected: Floats, membership: Membership, qualifies: Callable[[Suspect], bool]
-) -> list[Suspect]:
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of the samples."""
+
+    membership: Membership  # which paths cross which element
+    expected: Floats  # [path]: ratio of bad samples that is nothing new there, above 0
+    qualifies: Callable[[Suspect], bool]  # the rule's own test; an element that fails it is passed over
+
+
+def suspects(bad: Floats, total: Floats, question: Question) -> list[Suspect]:
     """Elements to blame, most convincing first.
 
     Args:
         bad: bad samples, one entry a path.
         total: all samples of the path.
-        expected: ratio of bad samples that is nothing new on that path, above 0.
-        membership: which paths cross which element.
-        qualifies: the rule's own test; an element that fails it is passed over.
+        question: what to look for.
     """
+    best: list[Suspect] = []
+    best_score = 0.0
+    for lead in _ranked(bad, total, question, MAX_LEADS):
+        found = _greedy(bad, total, question, lead)
+        score = sum(suspect.score - MIN_SCORE for suspect in found)
+        if score > best_score:
+            best, best_score = found, score
+    return best
+
+
+def _greedy(bad: Floats, total: Floats, question: Question, lead: Suspect) -> list[Suspect]:
+    """The explanation that begins with ``lead``: what else it takes once the paths of those before are explained."""
     bad, total = bad.copy(), total.copy()
-    found: list[Suspect] = []
-    while len(found) < MAX_SUSPECTS and bad.any():
-        suspect = _best(bad, total, expected, membership, qualifies)
-        if suspect is None:
+    found = [lead]
+    while len(found) < MAX_SUSPECTS:
+        bad[found[-1].paths] = 0
+        total[found[-1].paths] = 0
+        following = _ranked(bad, total, question, 1)
+        if not following:
             break
-        found.append(suspect)
-        bad[suspect.paths] = 0
-        total[suspect.paths] = 0
+        found += following
     return found
 
 
-def _best(
-    bad: Floats, total: Floats, expected: Floats, membership: Membership, qualifies: Callable[[Suspect], bool]
-) -> Suspect | None:
+def _ranked(bad: Floats, total: Floats, question: Question, limit: int) -> list[Suspect]:
+    """The most convincing elements that qualify; of those that explain exactly the same, one."""
+    if not bad.any():
+        return []
+    membership = question.membership
     sums, counts = membership.sums(bad), membership.sums(total)
     with np.errstate(divide="ignore", invalid="ignore"):
-        means = membership.sums(total * expected) / counts
+        means = membership.sums(total * question.expected) / counts
     scores = np.round(statistics.likelihood_ratio(sums, counts, means), 6)
     order = np.argsort(-scores, kind="stable")
+    found: list[Suspect] = []
     position = 0
-    while position < len(order) and scores[order[position]] > MIN_SCORE:
+    while position < len(order) and len(found) < limit and scores[order[position]] > MIN_SCORE:
         tied = [int(index) for index in order[position:] if scores[index] == scores[order[position]]]
         index = _choose(tied, membership)
         paths = membership.paths(index)
@@ -81,10 +106,10 @@ def _best(
             expected_ratio=float(means[index]),
             score=float(scores[index]),
         )
-        if qualifies(suspect):
-            return suspect
+        if question.qualifies(suspect):
+            found.append(suspect)
         position += len(tied)
-    return None
+    return found
 
 
 def _choose(tied: list[int], membership: Membership) -> int:

@@ -101,18 +101,24 @@ class Runner:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            try:
-                busy = self.step()
-                self._faults = 0
-            except Exception:
-                self._fold = None  # half a step: what it held is void
-                self._faults += 1
-                self._step_errors += 1
-                logger.exception("a step of analysis failed (%d in a row)", self._faults)
+            busy = self.attempt()
+            if self._faults:
                 self._stop.wait(RETRY_S)
-                continue
-            if not busy:
+            elif not busy:
                 self._stop.wait(POLL_S)
+
+    def attempt(self) -> bool:
+        """One step, whatever becomes of it. False if there was nothing to do."""
+        try:
+            busy = self.step()
+        except Exception:
+            self._fold = None  # half a step: what it held is void
+            self._faults += 1
+            self._step_errors += 1
+            logger.exception("a step of analysis failed (%d in a row)", self._faults)
+            return True
+        self._faults = 0
+        return busy
 
     def step(self) -> bool:
         """Takes in what there is, up to a limit. False if there was nothing."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collector.analysis import statistics
-from collector.analysis.attribution import Suspect, suspects
+from collector.analysis.attribution import Question, Suspect, suspects
 from collector.analysis.paths import Indexes, Membership
 from collector.analysis.window import SECOND, WINDOW_NS
 from collector.config import DelayRule
@@ -62,14 +62,10 @@ def judge(view: DelayView, open_incidents: Sequence[Incident]) -> list[Flag]:
                 flags.append(_flag(view, slow, suspect, opening, ()))
             expected[paths] = np.maximum(expected[paths], min(bad / total, 0.99))
     known = {incident.element for incident in still_open}
-    found = suspects(
-        slow,
-        samples,
-        expected,
-        view.membership,
-        lambda suspect: suspect.element not in known and _qualifies(view, suspect),
+    question = Question(
+        view.membership, expected, lambda suspect: suspect.element not in known and _qualifies(view, suspect)
     )
-    for suspect in found:
+    for suspect in suspects(slow, samples, question):
         replaced = [
             element
             for element in sorted(known, key=lambda element: (element.kind, element.name))

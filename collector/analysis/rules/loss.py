@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collector.analysis import statistics
-from collector.analysis.attribution import Suspect, suspects
+from collector.analysis.attribution import Question, Suspect, suspects
 from collector.analysis.paths import Indexes, Membership
 from collector.analysis.window import BUCKET_NS, SECOND
 from collector.config import LossLevel, LossRule
@@ -103,14 +103,12 @@ def _new(
     view: LossView, level: _Level, still_open: Sequence[Incident], flagged: dict[Element, Flag], rule: LossRule
 ) -> None:
     known = {incident.element for incident in still_open} | flagged.keys()
-    found = suspects(
-        level.lost,
-        level.sent,
-        level.expected,
+    question = Question(
         view.membership,
+        level.expected,
         lambda suspect: suspect.element not in known and _qualifies(suspect, level.setting, rule),
     )
-    for suspect in found:
+    for suspect in suspects(level.lost, level.sent, question):
         replaced = [
             element
             for element in sorted(known, key=lambda element: (element.kind, element.name))
