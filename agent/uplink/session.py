@@ -101,13 +101,16 @@ class Session:
         if not first.HasField("welcome"):
             raise StreamEndedError(grpc.StatusCode.UNIMPLEMENTED, "the first answer was no Welcome")
         await self._welcome(first.welcome)
+        # No TaskGroup: one that is cancelled while a child fails reports the child and forgets the cancellation
+        # (until Python 3.13), and gRPC fails the others as soon as one is cancelled.
+        tasks = [asyncio.create_task(part) for part in (self._send(call), self._receive(call), self._watch())]
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._send(call))
-                group.create_task(self._receive(call))
-                group.create_task(self._watch())
-        except* (StreamEndedError, TimeoutError) as ended:
-            raise ended.exceptions[0] from None
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        done.pop().result()
 
     def _hello(self) -> Hello:
         who, current = self._introduction, self._keeper.current

@@ -116,6 +116,9 @@ class Uplink:
             for address in self._collectors:
                 acknowledged = self._contact.acknowledged
                 welcomed = await self._attempt(address)
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise asyncio.CancelledError  # gRPC may report its own end in place of our cancellation
                 if self._contact.acknowledged > acknowledged:
                     self._backoff.reset()
                 if welcomed:

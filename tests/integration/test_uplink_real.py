@@ -216,7 +216,8 @@ async def agent(
     finally:
         assert not running.done(), running.exception()
         running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        async with asyncio.timeout(10):
+            await asyncio.gather(running, return_exceptions=True)
         await spool.close()
 
 
@@ -371,6 +372,16 @@ async def test_an_agent_that_starts_again_sends_only_what_is_left(tmp_path: Path
     assert servicer.log.seqs(EVIDENCE) == list(range(1, 10))
     assert servicer.hellos[-1].plan_hash != b""  # the plan was kept
     assert servicer.hellos[-1].chain[0].seq in (6, 7)
+
+
+async def test_an_agent_ends_when_told_whatever_the_stream_is_doing(tmp_path: Path) -> None:
+    servicer = Servicer(Log())
+    async with collector(servicer) as port:
+        for seen in range(30):
+            async with agent(tmp_path, [port]) as subject:
+                await subject.flush(seen)
+                await until(lambda seen=seen: len(servicer.log.batches) >= seen)  # type: ignore[misc]
+    assert servicer.log.faults == []
 
 
 async def test_a_spool_from_an_old_copy_begins_a_new_chain(tmp_path: Path) -> None:
