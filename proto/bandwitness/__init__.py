@@ -4,12 +4,7 @@
 ``settings`` the language both configuration files are written in. Prose: ``proto/bandwitness/README.md``.
 """
 
-from importlib.metadata import PackageNotFoundError, version
-
-try:
-    VERSION = version("bandwitness")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    VERSION = "0+unknown"
+VERSION = "0.1.0"  # of the distribution: pyproject.toml reads it here
 
 PROTOCOL_VERSION = 1
 
