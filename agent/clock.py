@@ -50,21 +50,14 @@ class Anchor:
 class Clock(Protocol):
     """What the agent's parts are given. All in integer nanoseconds."""
 
-    @property
-    def stepped_ns(self) -> int:
-        """Sum of the sizes, without sign, of all steps since the start: unchanged means no step in between."""
-
     def wall_ns(self) -> int:
         """CLOCK_REALTIME since the Unix epoch."""
 
     def monotonic_ns(self) -> int:
         """CLOCK_MONOTONIC: never set, stands still in suspend."""
 
-    def boottime_ns(self) -> int:
-        """CLOCK_BOOTTIME: as monotonic, and runs on in suspend."""
-
     def anchor(self) -> Anchor:
-        """The three clocks, read together."""
+        """The two and CLOCK_BOOTTIME (as monotonic, and runs on in suspend), read together."""
 
     def tick(self) -> tuple[ClockEvent, ...]:
         """Takes over the present offset between wall and monotonic clock and says what moved it since the last."""
@@ -81,7 +74,6 @@ class OffsetTracker:
 
     def __init__(self, first: Anchor) -> None:
         self._last = first
-        self.stepped_ns = 0
 
     @property
     def offset_ns(self) -> int:
@@ -101,7 +93,6 @@ class OffsetTracker:
             # From the last reading on: where in between the host fell asleep is not known.
             events.append(Suspension(from_time_ns=last.wall_ns, to_time_ns=now.wall_ns - moved_ns))
         if abs(moved_ns) > STEP_TOLERANCE_NS + tolerance_ns:
-            self.stepped_ns += abs(moved_ns)
             events.append(ClockStep(wall_time_ns=now.wall_ns, size_ns=moved_ns))
         return tuple(events)
 
@@ -112,18 +103,11 @@ class SystemClock:
     def __init__(self) -> None:
         self._tracker = OffsetTracker(self.anchor())
 
-    @property
-    def stepped_ns(self) -> int:
-        return self._tracker.stepped_ns
-
     def wall_ns(self) -> int:
         return time.time_ns()
 
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
-
-    def boottime_ns(self) -> int:
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
     def anchor(self) -> Anchor:
         best: Anchor | None = None

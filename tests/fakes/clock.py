@@ -28,10 +28,6 @@ class FakeClock:
         self._tracker = OffsetTracker(self.anchor())
 
     @property
-    def stepped_ns(self) -> int:
-        return self._tracker.stepped_ns
-
-    @property
     def sleepers(self) -> int:
         """How many wait in ``sleep_until``."""
         return sum(not future.done() for _, _, future in self._sleepers)
@@ -41,9 +37,6 @@ class FakeClock:
 
     def monotonic_ns(self) -> int:
         return self._monotonic_ns
-
-    def boottime_ns(self) -> int:
-        return self._boottime_ns
 
     def anchor(self) -> Anchor:
         return Anchor(self._wall_ns, self._monotonic_ns, self._boottime_ns)

@@ -16,15 +16,6 @@ def test_a_step_is_reported_once_with_its_size_and_sign() -> None:
     assert clock.tick() == (ClockStep(wall_time_ns=clock.wall_ns(), size_ns=-7 * SECOND),)
     clock.move(2 * SECOND)
     assert clock.tick() == ()
-    assert clock.stepped_ns == 7 * SECOND
-
-
-def test_sizes_of_steps_add_up_without_sign() -> None:
-    clock = FakeClock()
-    for size_ns in (SECOND, -SECOND):
-        clock.step(size_ns)
-        clock.tick()
-    assert clock.stepped_ns == 2 * SECOND
 
 
 @pytest.mark.parametrize(("moved_ns", "seen"), [(500_000, 0), (-500_000, 0), (500_001, 1), (-500_001, 1)])
@@ -55,7 +46,6 @@ def test_suspend_is_no_step() -> None:
     start = clock.wall_ns()
     clock.suspend(3_600 * SECOND)
     assert clock.tick() == (Suspension(from_time_ns=start, to_time_ns=start + 3_600 * SECOND),)
-    assert clock.stepped_ns == 0
 
 
 def test_a_step_on_waking_is_told_apart_from_the_sleep() -> None:
@@ -113,13 +103,14 @@ async def test_every_clock_keeps_the_promises_of_the_protocol(clock: Clock) -> N
     assert not any(isinstance(event, ClockStep) for event in clock.tick())
     anchor = clock.anchor()
     assert abs(clock.event_time_ns(anchor.monotonic_ns) - anchor.wall_ns) <= 500_000 + 2 * anchor.uncertainty_ns
-    assert clock.boottime_ns() >= anchor.boottime_ns >= 0
 
 
 def test_the_system_clock_reads_the_kernels_clocks() -> None:
     clock = SystemClock()
-    before = (time.time_ns(), time.monotonic_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME))
-    read = (clock.wall_ns(), clock.monotonic_ns(), clock.boottime_ns())
-    after = (time.time_ns(), time.monotonic_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME))
-    assert before[1] <= read[1] <= after[1]
-    assert before[2] <= read[2] <= after[2]
+    before = (time.monotonic_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+    monotonic, anchor = clock.monotonic_ns(), clock.anchor()
+    after = (time.monotonic_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+    assert before[0] <= monotonic <= anchor.monotonic_ns <= after[0]
+    assert before[1] <= anchor.boottime_ns <= after[1]
+    # Nothing orders the wall clock against the others, but an hour off would be another clock.
+    assert abs(anchor.wall_ns - time.time_ns()) < 3_600 * SECOND
