@@ -232,7 +232,7 @@ def measure(directory: Path, agents: int, batches: int) -> dict[str, float | int
                 _line(sender)
                 acknowledged = time.monotonic()
             while _analysed(url) < agents * (batches + 1):
-                time.sleep(0.1)
+                time.sleep(1)  # a scrape costs the collector too
             analysed = time.monotonic()
             cpu_s = _cpu_s(receiver.pid) - cpu_s
             rss_mb = _peak_rss_mb(receiver.pid)
