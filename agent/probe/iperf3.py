@@ -32,7 +32,6 @@ RETRIED = "retried"  # the server was not ready at once
 UNKNOWN_STRANGER = "unknown"  # an empty connection used the server up; iperf3 does not say whose
 
 _BEFORE_THE_TEST = (pb.RUN_OUTCOME_REFUSED, pb.RUN_OUTCOME_BUSY, pb.RUN_OUTCOME_ABORTED)
-_PARTIAL = (pb.RUN_OUTCOME_STALLED_SUSPECT_MTU,)  # says more than that we ended it
 
 
 class Iperf3:
@@ -78,6 +77,19 @@ class Iperf3:
     def _run(self, slot: Slot, role: int) -> Run:
         return Run(slot, role, clock=self._clock, root=self._root, spawn=self._spawn)
 
+    async def _prepare(self, run: Run, begin_ns: int, limit_ratio: float) -> tuple[Program, pb.Profile] | ThroughputRun:
+        """All that comes before a process at either end: what to run, or the record of why nothing is."""
+        program = await self._finder.find()
+        if isinstance(program, Unusable):
+            return run.without_process(program.outcome, program.detail)
+        try:
+            profile = checked_profile(run.slot)
+        except BadParametersError as error:
+            return run.without_process(pb.RUN_OUTCOME_BAD_PARAMETERS, str(error))
+        if not await run.quiet_until(begin_ns, limit_ratio):
+            return run.without_process(pb.RUN_OUTCOME_SKIPPED_OWN_TRAFFIC, "the NIC carries traffic of its own")
+        return program, profile
+
     # ------------------------------------------------------------ client
 
     async def run_client(
@@ -93,15 +105,10 @@ class Iperf3:
             own_traffic_limit_ratio: above it the test is left out.
         """
         run = self._run(slot, pb.RUN_ROLE_CLIENT)
-        program = await self._finder.find()
-        if isinstance(program, Unusable):
-            return run.without_process(program.outcome, program.detail)
-        try:
-            profile = checked_profile(slot)
-        except BadParametersError as error:
-            return run.without_process(pb.RUN_OUTCOME_BAD_PARAMETERS, str(error))
-        if not await run.quiet_until(begin_ns, own_traffic_limit_ratio):
-            return run.without_process(pb.RUN_OUTCOME_SKIPPED_OWN_TRAFFIC, "the NIC carries traffic of its own")
+        ready = await self._prepare(run, begin_ns, own_traffic_limit_ratio)
+        if isinstance(ready, ThroughputRun):
+            return ready
+        program, profile = ready
         run.begin()
         tries = 0
         while True:
@@ -123,19 +130,14 @@ class Iperf3:
     # ------------------------------------------------------------ server
 
     async def run_server(
-        self, slot: Slot, *, open_ns: int, last_attempt_ns: int, deadline_ns: int, own_traffic_limit_ratio: float
+        self, slot: Slot, *, begin_ns: int, last_attempt_ns: int, deadline_ns: int, own_traffic_limit_ratio: float
     ) -> ThroughputRun:
-        """The slot's test from the server's side; arguments as for ``run_client``, ``open_ns`` is when to listen."""
+        """The slot's test from the server's side; arguments as for ``run_client``, ``begin_ns`` is when to listen."""
         run = self._run(slot, pb.RUN_ROLE_SERVER)
-        program = await self._finder.find()
-        if isinstance(program, Unusable):
-            return run.without_process(program.outcome, program.detail)
-        try:
-            profile = checked_profile(slot)
-        except BadParametersError as error:
-            return run.without_process(pb.RUN_OUTCOME_BAD_PARAMETERS, str(error))
-        if not await run.quiet_until(open_ns, own_traffic_limit_ratio):
-            return run.without_process(pb.RUN_OUTCOME_SKIPPED_OWN_TRAFFIC, "the NIC carries traffic of its own")
+        ready = await self._prepare(run, begin_ns, own_traffic_limit_ratio)
+        if isinstance(ready, ThroughputRun):
+            return ready
+        program, profile = ready
         run.begin()
         report = await self._serve(run, program, profile, last_attempt_ns, deadline_ns)
         after = self._port_fault(slot.server.address, slot.port)
@@ -189,8 +191,8 @@ class Iperf3:
 
 
 def _ended_by_us(report: Report, forced: str) -> Report:
-    if report.outcome in _PARTIAL:
-        return report
+    if report.outcome == pb.RUN_OUTCOME_STALLED_SUSPECT_MTU:
+        return report  # says more than that we ended it
     said = f"; it said: {report.detail}" if report.detail and report.detail != "no output" else ""
     return replace(
         report,

@@ -109,9 +109,8 @@ def _outcome(
         return pb.RUN_OUTCOME_UNSUPPORTED_VERSION, f"speaks {version!r:.60}"
     moved = any(interval.bytes for interval in intervals)
     if _stalled(intervals, udp=udp):
-        return pb.RUN_OUTCOME_STALLED_SUSPECT_MTU, tidy(
-            error
-        ) or "data at the start, then none: packets of full size vanish"
+        unsaid = "data at the start, then none: packets of full size vanish"
+        return pb.RUN_OUTCOME_STALLED_SUSPECT_MTU, tidy(error) or unsaid
     if error:
         outcome = classify(error)
         if moved and outcome in (pb.RUN_OUTCOME_ABORTED, pb.RUN_OUTCOME_OTHER):

@@ -86,7 +86,9 @@ class Run:
 
     def end(self, report: Report, profile: pb.Profile, limit_ratio: float) -> ThroughputRun:
         nic, anchor, now_ns = gates.read_nic(self._root, self._nic), self._clock.anchor(), self._clock.monotonic_ns()
-        moved = max(report.sender_bytes or 0, report.receiver_bytes or 0) or sum(i.bytes for i in report.intervals)
+        omitted = sum(interval.bytes for interval in report.intervals if interval.omitted)
+        counted = sum(interval.bytes for interval in report.intervals if not interval.omitted)
+        moved = max(report.sender_bytes or 0, report.receiver_bytes or 0) or counted
         self._gates += [
             gates.own_traffic_gate(
                 self._nic_first,
@@ -94,7 +96,7 @@ class Run:
                 now_ns - self._begin_ns,
                 limit_ratio,
                 phase=pb.GATE_PHASE_DURING,
-                test_bytes=moved + sum(interval.bytes for interval in report.intervals if interval.omitted),
+                test_bytes=moved + omitted,
             ),
             gates.cpu_gate(self._threads if self._threads is not None else report.local_cpu_ratio),
             gates.link_gate(self._nic_first, nic),
@@ -109,10 +111,10 @@ class Run:
             flags.append(CONGESTION_CONTROL_DIFFERS)
         return self._result(replace(report, flags=tuple(flags)), now_ns)
 
-    def without_process(self, outcome: int, detail: str, version: str = "") -> ThroughputRun:
+    def without_process(self, outcome: int, detail: str) -> ThroughputRun:
         """A run that ended before a process was started."""
         self._start_ns = self._clock.monotonic_ns()
-        return self._result(Report(outcome=outcome, detail=detail, version=version), self._start_ns)
+        return self._result(Report(outcome=outcome, detail=detail), self._start_ns)
 
     def _result(self, report: Report, end_ns: int) -> ThroughputRun:
         slot = self.slot

@@ -1,17 +1,18 @@
 """Which slots this node has begun and which are dealt with, through a restart: one small append-only file.
 
 JSON lines: ``{"begun": slot_hex, "role": r, "time": wall_ns}`` before a process is started, ``{"done": slot_id_hex,
-"role": r, "time": start_ns}`` when the record has been handed over. Rewritten at every start without what is older
-than two days. Not synced: it must outlive the process, which the page cache does; after a power cut the slot's time
-is over before the host is up again, and the slot is recorded as missed.
+"role": r, "time": start_ns}`` when the record has been handed over. Rewritten without what is older than two days at
+every start, and again each time it has grown by ``MAX_APPENDED`` lines. Not synced: it must outlive the process, which
+the page cache does; after a power cut the slot's time is over before the host is up again, and the slot is recorded as
+missed.
 """
 
 import contextlib
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -19,7 +20,8 @@ from bandwitness.v1.plan_pb2 import Slot
 
 KEEP_NS = 2 * 86_400 * 1_000_000_000  # longer than any plan lives
 MAX_LINES = 50_000
-MAX_FILE_BYTES = 32 * 1024 * 1024
+MAX_FILE_BYTES = 32 * 1024 * 1024  # read from the end: what is newest counts
+MAX_APPENDED = 4_096  # lines; few, because the event loop waits while the file is rewritten
 
 SlotKey = tuple[bytes, int]  # slot id, role
 
@@ -41,47 +43,16 @@ class JournalState:
     done: dict[SlotKey, int]
 
 
-class Journal(Protocol):
-    """What ``SlotRunner`` remembers through a restart."""
-
-    @property
-    def faults(self) -> int:
-        """Writes that failed."""
-
-    def load(self, now_ns: int) -> JournalState:
-        """All that is remembered; called once, first."""
-
-    def begun(self, slot: Slot, role: int, time_ns: int) -> None:
-        """A slot is about to run."""
-
-    def done(self, keys: Iterable[tuple[SlotKey, int]]) -> None:
-        """Records of these slots (with their starts) were handed over."""
-
-
-class MemoryJournal:
-    """Remembers nothing through a restart."""
-
-    faults = 0
-
-    def load(self, now_ns: int) -> JournalState:
-        return JournalState((), {})
-
-    def begun(self, slot: Slot, role: int, time_ns: int) -> None:
-        pass
-
-    def done(self, keys: Iterable[tuple[SlotKey, int]]) -> None:
-        pass
-
-
 class FileJournal:
-    """The file. A disk that is full or read-only costs the memory of this one fault, never a test."""
+    """The file. A disk that is full or read-only costs what would have been remembered, never a test."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.faults = 0
+        self._appended = 0  # lines since the file was written anew
+        self.faults = 0  # reads and writes that failed
 
     def load(self, now_ns: int) -> JournalState:
-        """Reads the file, dropping what is old or cannot be read (a torn last line), and writes it anew."""
+        """Reads the file, dropping what is old or cannot be read (a torn line), and writes it anew."""
         begun: dict[SlotKey, Begun] = {}
         done: dict[SlotKey, int] = {}
         for line in self._lines():
@@ -97,14 +68,19 @@ class FileJournal:
         return JournalState(tuple(begun.values()), done)
 
     def begun(self, slot: Slot, role: int, time_ns: int) -> None:
+        """A slot is about to run."""
+        if self._appended >= MAX_APPENDED:
+            self.load(time_ns)
         self._append([_begun_line(slot, role, time_ns)])
 
     def done(self, keys: Iterable[tuple[SlotKey, int]]) -> None:
+        """Records of these slots (with their starts) were handed over."""
         self._append([_done_line(key, start_ns) for key, start_ns in keys])
 
     def _lines(self) -> list[str]:
         try:
             with self._path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - MAX_FILE_BYTES))
                 return file.read(MAX_FILE_BYTES).decode(errors="replace").splitlines()[-MAX_LINES:]
         except FileNotFoundError:
             return []
@@ -115,6 +91,7 @@ class FileJournal:
     def _rewrite(self, begun: Iterable[Begun], done: dict[SlotKey, int]) -> None:
         lines = [_done_line(key, start_ns) for key, start_ns in done.items()]
         lines += [_begun_line(entry.slot, entry.role, entry.time_ns) for entry in begun]
+        self._appended = 0
         fresh = self._path.with_name(self._path.name + ".new")
         try:
             fresh.write_text("".join(lines), encoding="ascii")
@@ -125,6 +102,7 @@ class FileJournal:
     def _append(self, lines: list[str]) -> None:
         if not lines:
             return
+        self._appended += len(lines)
         try:
             with self._path.open("a", encoding="ascii") as file:
                 file.write("".join(lines))

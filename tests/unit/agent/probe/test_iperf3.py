@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -99,8 +100,8 @@ class Bench:
         return await self._to_the_end(asyncio.create_task(running))
 
     async def server(self, slot: Slot | None = None) -> ThroughputRun:
-        open_ns = BEGIN_NS - 400 * MS
-        running = self.engine.run_server(slot or make_slot(), open_ns=open_ns, **LIMITS)  # type: ignore[arg-type]
+        begin_ns = BEGIN_NS - 400 * MS
+        running = self.engine.run_server(slot or make_slot(), begin_ns=begin_ns, **LIMITS)  # type: ignore[arg-type]
         return await self._to_the_end(asyncio.create_task(running))
 
 
@@ -186,6 +187,17 @@ async def test_own_traffic_during_the_test_trips_the_gate_and_keeps_the_result(t
     tripped = gate(run, pb.GATE_KIND_OWN_TRAFFIC, pb.GATE_PHASE_DURING)
     assert tripped.tripped
     assert tripped.value == pytest.approx((50 - 12.582912 * 1.1) * 8 / 1000)
+
+
+async def test_a_test_cut_short_counts_its_warm_up_once(tmp_path: Path) -> None:
+    intervals = [{"sum": {"start": 0, "seconds": 1, "bytes": 10_000_000, "omitted": warm}} for warm in (True, False)]
+    cut = json.dumps({"start": {}, "intervals": intervals, "error": "the server has terminated"}).encode()
+    bench = Bench(tmp_path, (cut, 1_000))
+    bench.on_start = lambda: bench.set_octets(50_000_000)
+    run = await bench.client()
+    assert run.report.outcome == pb.RUN_OUTCOME_FAILED_PARTIAL
+    during = gate(run, pb.GATE_KIND_OWN_TRAFFIC, pb.GATE_PHASE_DURING)
+    assert during.value == pytest.approx((50 - 20 * 1.1) * 8 / 1000)
 
 
 async def test_link_and_clock_gates(tmp_path: Path) -> None:
