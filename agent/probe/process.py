@@ -89,15 +89,14 @@ class Child:
         collecting = asyncio.create_task(self._collect())
         forced = ""
         try:
-            steps = ((deadline_ns, 0, "TERM", signal.SIGTERM), (0, TERM_GRACE_NS, "KILL", signal.SIGKILL))
-            for until_ns, grace_ns, name, number in steps:
-                if await self._within(collecting, until_ns or self._clock.monotonic_ns() + grace_ns):
-                    break
-                forced = name
-                self._signal(number)
-            else:
-                if not await self._within(collecting, self._clock.monotonic_ns() + KILL_GRACE_NS):
-                    forced = "STUCK"
+            if not await self._within(collecting, deadline_ns):
+                forced = "TERM"
+                self._signal(signal.SIGTERM)
+                if not await self._within(collecting, self._clock.monotonic_ns() + TERM_GRACE_NS):
+                    forced = "KILL"
+                    self._signal(signal.SIGKILL)
+                    if not await self._within(collecting, self._clock.monotonic_ns() + KILL_GRACE_NS):
+                        forced = "STUCK"
         finally:
             if not collecting.done():  # cancelled, or stuck
                 self._signal(signal.SIGKILL)
