@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.clock import Clock
-from agent.probe.engine import Program, ProgramFinder, Spawn, Unusable
 from agent.probe.iperf3_command import BadParametersError, checked_profile, client_arguments, server_arguments
+from agent.probe.iperf3_program import Program, ProgramFinder, Spawn, Unusable
 from agent.probe.iperf3_run import Run
 from agent.probe.port import port_fault_now, same_address
 from agent.probe.process import Child

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from agent.clock import Clock
 from agent.probe import gates
-from agent.probe.engine import Program, Spawn
 from agent.probe.iperf3_command import THREADED_VERSION
+from agent.probe.iperf3_program import Program, Spawn
 from agent.probe.iperf3_report import parse_report
 from agent.probe.process import Ending
 from agent.result import Gate, Report, ThroughputRun
