@@ -2,7 +2,24 @@
 
 import asyncio
 import time
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+
+class Anchor(Protocol):
+    """All three clocks, read together; nanoseconds."""
+
+    @property
+    def wall_ns(self) -> int: ...
+    @property
+    def monotonic_ns(self) -> int: ...
+    @property
+    def boottime_ns(self) -> int: ...
+
+
+class _Reading(NamedTuple):
+    wall_ns: int
+    monotonic_ns: int
+    boottime_ns: int  # runs on while the host sleeps
 
 
 class Clock(Protocol):
@@ -16,8 +33,8 @@ class Clock(Protocol):
         """CLOCK_MONOTONIC, nanoseconds."""
         ...
 
-    def boottime_ns(self) -> int:
-        """CLOCK_BOOTTIME, nanoseconds: runs on while the host sleeps."""
+    def anchor(self) -> Anchor:
+        """Both, and CLOCK_BOOTTIME, taken together."""
         ...
 
     async def sleep_until(self, monotonic_ns: int) -> None:
@@ -34,8 +51,8 @@ class SystemClock:
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
 
-    def boottime_ns(self) -> int:
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    def anchor(self) -> Anchor:
+        return _Reading(time.time_ns(), time.monotonic_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME))
 
     async def sleep_until(self, monotonic_ns: int) -> None:
         # The loop's timer may fire a little early.

@@ -26,7 +26,7 @@ from bandwitness.v1.record_pb2 import (
     SignedBatch,
     WindowsFixed,
 )
-from collector.clock import Clock
+from collector.clock import Anchor, Clock
 from collector.log import Appender, Arrival, ChainKey, Log
 
 DAY_NS = 86_400 * 1_000_000_000
@@ -95,8 +95,8 @@ class Control:
         """
         for record in records:
             record.salt = record.salt or secrets.token_bytes(16)
-        now_ns = self._clock.wall_ns()
-        header = self._header(now_ns)
+        anchor = self._clock.anchor()
+        now_ns, header = anchor.wall_ns, self._header(anchor)
         batch = seal(header, [record.SerializeToString() for record in records], self._tip, self._key.sign)
         tip = Tip(self._tip.seq + 1, header_hash(batch.header))
         appender = self._appender
@@ -170,7 +170,7 @@ class Control:
             self._appender = self._log.appender()
             self._tip = self._durable
 
-    def _header(self, now_ns: int) -> Header:
+    def _header(self, anchor: Anchor) -> Header:
         header = Header(
             agent_id=self.name,
             chain_id=self._chain.chain_id,
@@ -178,14 +178,14 @@ class Control:
             public_key=self.public_key,
             boot_id=self._boot_id,
             run_id=self._run_id,
-            first_event_time_ns=now_ns,
-            last_event_time_ns=now_ns,
+            first_event_time_ns=anchor.wall_ns,
+            last_event_time_ns=anchor.wall_ns,
             configuration_hash=self._configuration_hash,
             software_version=VERSION,
         )
-        header.anchor.wall_time_ns = now_ns
-        header.anchor.monotonic_ns = self._clock.monotonic_ns()
-        header.anchor.boottime_ns = self._clock.boottime_ns()
+        header.anchor.wall_time_ns = anchor.wall_ns
+        header.anchor.monotonic_ns = anchor.monotonic_ns
+        header.anchor.boottime_ns = anchor.boottime_ns
         return header
 
     def _look_back(self, sites: set[str], nodes: set[str]) -> dict[str, WindowsFixed]:
