@@ -9,7 +9,7 @@ the whole explanation that begins with it is worked out, and the one that scores
 element has to pay for itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ from collector.model import Element
 Floats = NDArray[np.float64]
 MAX_SUSPECTS = 6
 MAX_LEADS = 6
+MARGIN = 10.0
 MIN_SCORE = 12.0  # e^12 : 1 against "as expected", over hundreds of elements and windows
 
 
@@ -66,6 +67,64 @@ def suspects(bad: Floats, total: Floats, question: Question) -> list[Suspect]:
         if score > best_score:
             best, best_score = found, score
     return best
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """One suspect of the explanation that holds now, and the elements that the same cause was laid to before."""
+
+    suspect: Suspect
+    replaces: Sequence[Element] = ()
+
+
+def explain(bad: Floats, total: Floats, question: Question, incumbents: Sequence[Element]) -> list[Blame]:
+    """What is to blame now, given what was blamed before.
+
+    The elements blamed before, and what it takes to explain the rest, stand against the best explanation that can be
+    found anew. They give way only to one that is better by ``MARGIN``: with a few seconds of data the first suspect is
+    often too small or too large, but blame must not wander with every packet.
+    """
+    kept, kept_score = _keep(bad, total, question, incumbents)
+    fresh = suspects(bad, total, question)
+    if sum(suspect.score - MIN_SCORE for suspect in fresh) <= kept_score + MARGIN:
+        return [Blame(suspect) for suspect in kept]
+    blames: list[Blame] = []
+    elements = {suspect.element for suspect in fresh}
+    left = [element for element in incumbents if element not in elements]
+    for suspect in fresh:
+        lossy = suspect.paths[bad[suspect.paths] > 0]
+        replaced = [element for element in left if np.isin(lossy, question.membership.paths_of(element)).any()]
+        left = [element for element in left if element not in replaced]
+        blames.append(Blame(suspect, replaced))
+    return blames
+
+
+def _keep(bad: Floats, total: Floats, question: Question, incumbents: Sequence[Element]) -> tuple[list[Suspect], float]:
+    """The explanation that begins with the incumbents, the strongest first, and its score."""
+    bad, total = bad.copy(), total.copy()
+    waiting = list(incumbents)
+    found: list[Suspect] = []
+    while waiting:
+        strongest = max((_suspect(bad, total, question, element) for element in waiting), key=lambda one: one.score)
+        waiting.remove(strongest.element)
+        if strongest.score <= 0:
+            continue  # nothing more speaks against it
+        found.append(strongest)
+        bad[strongest.paths] = 0
+        total[strongest.paths] = 0
+    found += suspects(bad, total, question)
+    return found, sum(suspect.score - MIN_SCORE for suspect in found)
+
+
+def _suspect(bad: Floats, total: Floats, question: Question, element: Element) -> Suspect:
+    paths = question.membership.paths_of(element)
+    paths = paths[total[paths] > 0]
+    number, lost = float(total[paths].sum()), float(bad[paths].sum())
+    if not number:
+        return Suspect(element, paths, 0, 0, 0.0, 0.0)
+    mean = float((total[paths] * question.expected[paths]).sum() / number)
+    score = statistics.likelihood_ratio(np.array([lost]), np.array([number]), np.array([mean]))
+    return Suspect(element, paths, int(lost), int(number), mean, float(score[0]))
 
 
 def _greedy(bad: Floats, total: Floats, question: Question, lead: Suspect) -> list[Suspect]:

@@ -101,11 +101,17 @@ class Nic:
             window = touched[start] = self._window_at(start)
             window.ticks += int(np.count_nonzero(times // WINDOW_NS * WINDOW_NS == start))
             window.speed_bps = samples.speed_bps
+        resets = 0  # of the device: both directions show the same one
         for which, name in enumerate(BYTES):
             if name in samples.counters:
                 row = samples.counters.index(name)
                 seen = present[row]
-                self._count(which, times[seen], values[row][seen], touched, speed_bps=samples.speed_bps, young=young)
+                found = self._count(
+                    which, times[seen], values[row][seen], touched, speed_bps=samples.speed_bps, young=young
+                )
+                resets = max(resets, found)
+        self.resets += resets
+        touched[max(touched)].resets += resets
         for row, name in enumerate(samples.counters):
             seen = np.flatnonzero(present[row])
             if len(seen):
@@ -127,7 +133,7 @@ class Nic:
         *,
         speed_bps: int | None,
         young: bool,
-    ) -> None:
+    ) -> int:
         counter = self._counters[which]
         found = steps(times, values, counter.last, speed_bps)
         counter.last = found.last
@@ -135,15 +141,13 @@ class Nic:
             counter.total += int(found.deltas.sum())
         starts = found.ends_ns // WINDOW_NS * WINDOW_NS
         rates = found.deltas / found.spans_ns * SECOND
-        if found.resets and touched:
-            self.resets += found.resets
-            touched[max(touched)].resets += found.resets
         for start, window in touched.items():
             here = (starts == start) & (found.spans_ns <= MAX_GAP_NS)
             if here.any():
                 window.deltas[which] += int(found.deltas[here].sum())
                 window.spans_ns[which] += int(found.spans_ns[here].sum())
                 window.peaks[which] = max(float(rates[here].max()), window.peaks[which] or 0.0)
+        return found.resets
 
     def status(self) -> NicStatus:
         """For metrics."""

@@ -137,6 +137,7 @@ def blocks(results: Iterable[Result], zone: ZoneInfo, rule: OversubscriptionRule
     apart = [block for block in judged if BLOCK_HOURS <= (block[1] - best[1]) % 24 <= 24 - BLOCK_HOURS]
     if not apart:
         return None
-    worst = min(apart, key=lambda block: (block[0], block[1]))
+    # Of blocks with the same median the one that is worse as a whole.
+    worst = min(apart, key=lambda block: (block[0], sum(result.bps for result in block[2]) / len(block[2]), block[1]))
     sources = tuple(source for result in (*best[2], *worst[2]) for source in result.sources)
     return Blocks(best[1], best[0], len(best[2]), worst[1], worst[0], len(worst[2]), sources)

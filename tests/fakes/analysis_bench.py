@@ -10,7 +10,8 @@ from collector.config import Config
 from collector.model import Incident
 from collector.store.reader import Reader
 from collector.store.writer import Store
-from tests.fakes.measured_log import SECOND, START_NS, Fate, MeasuredLog, Packet, replied
+from tests.fakes.batches import START_NS
+from tests.fakes.measured_log import SECOND, Fate, MeasuredLog, Packet, replied
 
 ALWAYS = (0, 1 << 62)
 MakeBench = Callable[[MeasuredLog, Config], "Bench"]

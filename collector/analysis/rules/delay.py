@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collector.analysis import statistics
-from collector.analysis.attribution import Question, Suspect, suspects
+from collector.analysis.attribution import Question, Suspect, explain
 from collector.analysis.paths import Indexes, Membership
 from collector.analysis.window import SECOND, WINDOW_NS
 from collector.config import DelayRule
@@ -23,7 +23,6 @@ RULE = "delay"
 VERSION = 1
 SLOW_RATIO = 0.01  # what lies above a p99 by definition
 P_VALUE = 1e-6
-OWN_FACTOR = 3.0
 Floats = NDArray[np.float64]
 
 
@@ -44,35 +43,22 @@ class DelayView:
 def judge(view: DelayView, open_incidents: Sequence[Incident]) -> list[Flag]:
     """Flags at one moment; ``open_incidents`` are this rule's."""
     slow, samples = view.slow.sum(axis=1), view.samples.sum(axis=1)
-    expected = np.full(len(slow), SLOW_RATIO)
     flags: list[Flag] = []
-    still_open: list[Incident] = []
+    opening: dict[Element, float] = {}
     for incident in open_incidents:
         paths = view.membership.paths_of(incident.element)
         bad, total = int(slow[paths].sum()), int(samples[paths].sum())
-        opening = float(incident.values["opening_ratio"])
-        if total and total >= 1.5 / opening and bad / total <= SLOW_RATIO:
+        ratio = float(incident.values["opening_ratio"])
+        if total and total >= 1.5 / ratio and bad <= SLOW_RATIO * total:
             since = view.time_ns - view.samples.shape[1] * WINDOW_NS
             flags.append(_clean(incident, view.time_ns, since))
-            continue
-        still_open.append(incident)
-        if total:
-            suspect = Suspect(incident.element, paths[samples[paths] > 0], bad, total, SLOW_RATIO, 0.0)
-            if bad / total > SLOW_RATIO:
-                flags.append(_flag(view, slow, suspect, opening, ()))
-            expected[paths] = np.maximum(expected[paths], min(bad / total, 0.99))
-    known = {incident.element for incident in still_open}
-    question = Question(
-        view.membership, expected, lambda suspect: suspect.element not in known and _qualifies(view, suspect)
-    )
-    for suspect in suspects(slow, samples, question):
-        replaced = [
-            element
-            for element in sorted(known, key=lambda element: (element.kind, element.name))
-            if _same_cause(view, slow, samples, element, suspect)
-        ]
-        flags = [flag for flag in flags if flag.element not in replaced]
-        flags.append(_flag(view, slow, suspect, suspect.ratio, replaced))
+        else:
+            opening[incident.element] = ratio
+    expected = np.full(len(slow), SLOW_RATIO)
+    question = Question(view.membership, expected, lambda suspect: _qualifies(view, suspect))
+    for blame in explain(slow, samples, question, list(opening)):
+        suspect = blame.suspect
+        flags.append(_flag(view, slow, suspect, opening.get(suspect.element, suspect.ratio), blame.replaces))
     return flags
 
 
@@ -84,19 +70,6 @@ def _qualifies(view: DelayView, suspect: Suspect) -> bool:
         and bool((slow[seen] > SLOW_RATIO * samples[seen]).all())
         and statistics.binomial_tail(suspect.bad, suspect.total, suspect.expected_ratio) < P_VALUE
     )
-
-
-def _same_cause(view: DelayView, slow: Floats, samples: Floats, known: Element, suspect: Suspect) -> bool:
-    paths = view.membership.paths_of(known)
-    shared = np.isin(paths, view.membership.paths_of(suspect.element))
-    if not shared.any():
-        return False
-    rest = paths[~shared]
-    bad, total = int(slow[rest].sum()), int(samples[rest].sum())
-    if total:
-        return statistics.binomial_tail(bad, total, SLOW_RATIO) >= P_VALUE
-    bad, total = int(slow[paths].sum()), int(samples[paths].sum())
-    return not total or bad / total < OWN_FACTOR * suspect.ratio
 
 
 def _clean(incident: Incident, time_ns: int, since_ns: int) -> Flag:

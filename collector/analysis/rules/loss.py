@@ -1,8 +1,11 @@
 """Loss: which part of the network loses packets, beyond chance and beyond what it always loses. Pure.
 
-Two levels, each over its own stretch: critical (10 s) and warning (60 s). An element is flagged when enough packets
-were lost, the ratio passes the level, and the exact binomial test against max(floor, baseline) leaves no chance.
-What an open incident already explains is expected on its paths, so that only what goes beyond it is a new cause.
+Whether there is anything to say, two levels decide, each over its own stretch: critical (10 s) and warning (60 s). An
+element gives cause for alarm when enough of its packets were lost, the ratio passes the level, and the exact binomial
+test against max(floor, baseline) leaves no chance. What is to blame, the last 60 s decide over all elements, whatever
+their own ratio: a fault in one of four spines shows at the pairs it hits, but it is the fabric's. Blame that gave no
+cause for alarm anywhere is not spoken out.
+
 An incident is clean once the last 30 s (60 s where there are too few packets in 30 s to see its loss) are below half
 the warning ratio.
 """
@@ -14,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collector.analysis import statistics
-from collector.analysis.attribution import Question, Suspect, suspects
+from collector.analysis.attribution import Question, Suspect, explain
 from collector.analysis.paths import Indexes, Membership
 from collector.analysis.window import BUCKET_NS, SECOND
 from collector.config import LossLevel, LossRule
@@ -23,8 +26,6 @@ from collector.model import Element, Flag, Incident
 RULE = "loss"
 VERSION = 1
 CLEAN_OVER_NS = (30 * SECOND, 60 * SECOND)
-RESIDUAL_P_VALUE = 1e-3
-OWN_FACTOR = 3.0  # a part that is this much worse than the whole has a cause of its own
 Floats = NDArray[np.float64]
 
 
@@ -40,106 +41,79 @@ class LossView:
     path_ids: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
-    """One level's sums a path, and what is expected there."""
-
-    severity: str
-    setting: LossLevel
-    lost: Floats
-    sent: Floats
-    expected: Floats
-
-    def sums(self, paths: Indexes) -> tuple[int, int]:
-        return int(self.lost[paths].sum()), int(self.sent[paths].sum())
-
-
 def judge(view: LossView, open_incidents: Sequence[Incident], rule: LossRule) -> list[Flag]:
     """Flags at one moment; ``open_incidents`` are this rule's."""
     flags: list[Flag] = []
     sent, lost = view.sent.copy(), view.lost.copy()
-    still_open: list[Incident] = []
+    opening: dict[Element, float] = {}
     for incident in open_incidents:
         since_ns = _clean_since(view, incident, rule)
         if since_ns is None:
-            still_open.append(incident)
+            opening[incident.element] = float(incident.values["opening_ratio"])
             continue
         flags.append(_clean(incident, view.time_ns, since_ns))
         past = slice(0, sent.shape[1] - (view.time_ns - since_ns) // BUCKET_NS)
         paths = view.membership.paths_of(incident.element)
         sent[paths, past] = lost[paths, past] = 0  # what is over must not open it again
-    flagged: dict[Element, Flag] = {}
-    for severity, setting in (("critical", rule.critical), ("warning", rule.warning)):
-        steps = max(setting.over // BUCKET_NS, 1)
-        level = _Level(
-            severity, setting, lost[:, -steps:].sum(axis=1), sent[:, -steps:].sum(axis=1), view.baseline.copy()
-        )
-        _known(view, level, still_open, flagged, rule)
-        _new(view, level, still_open, flagged, rule)
-    return flags + list(flagged.values())
-
-
-def _known(
-    view: LossView, level: _Level, still_open: Sequence[Incident], flagged: dict[Element, Flag], rule: LossRule
-) -> None:
-    """Open incidents and what was flagged at a higher level: still there? Either way their ratio is expected now."""
-    opening = {incident.element: float(incident.values["opening_ratio"]) for incident in still_open}
-    opening |= {element: float(flag.values["opening_ratio"]) for element, flag in flagged.items()}
-    raised = level.expected.copy()
-    for element, ratio in opening.items():
-        paths = view.membership.paths_of(element)
-        bad, total = level.sums(paths)
-        if not total:
-            continue
-        expected = float((view.baseline[paths] * level.sent[paths]).sum() / total)
-        suspect = Suspect(element, paths[level.sent[paths] > 0], bad, total, expected, 0.0)
-        if element not in flagged and _qualifies(suspect, level.setting, rule):
-            flagged[element] = _flag(view, level, suspect, ratio, ())
-        raised[paths] = np.maximum(raised[paths], min(bad / total, 0.99))
-    level.expected[:] = raised
-
-
-def _new(
-    view: LossView, level: _Level, still_open: Sequence[Incident], flagged: dict[Element, Flag], rule: LossRule
-) -> None:
-    known = {incident.element for incident in still_open} | flagged.keys()
+    levels = [_level(name, sent, lost, view, rule) for name in ("critical", "warning")]
+    alarmed = np.logical_or.reduce([level.alarmed for level in levels])
+    if not alarmed.any() and not opening:
+        return flags
     question = Question(
         view.membership,
-        level.expected,
-        lambda suspect: suspect.element not in known and _qualifies(suspect, level.setting, rule),
+        view.baseline,
+        lambda suspect: (
+            suspect.bad >= rule.min_lost
+            and statistics.binomial_tail(suspect.bad, suspect.total, suspect.expected_ratio) < rule.p_value
+        ),
     )
-    for suspect in suspects(level.lost, level.sent, question):
-        replaced = [
-            element
-            for element in sorted(known, key=lambda element: (element.kind, element.name))
-            if _same_cause(view, level, element, suspect, rule)
-        ]
-        for element in replaced:
-            flagged.pop(element, None)
-        flagged[suspect.element] = _flag(view, level, suspect, suspect.ratio, replaced)
+    whole_lost, whole_sent = lost.sum(axis=1), sent.sum(axis=1)
+    for blame in explain(whole_lost, whole_sent, question, list(opening)):
+        suspect = blame.suspect
+        known = suspect.element in opening
+        if known or (alarmed[suspect.paths] & (whole_lost[suspect.paths] > 0)).any():
+            level = next((level for level in levels if level.qualifies(suspect.paths, rule)), levels[-1])
+            flags.append(_flag(view, level, suspect, opening.get(suspect.element), blame.replaces))
+    return flags
 
 
-def _qualifies(suspect: Suspect, setting: LossLevel, rule: LossRule) -> bool:
-    return (
-        suspect.bad >= rule.min_lost
-        and suspect.ratio >= setting.ratio
-        and statistics.binomial_tail(suspect.bad, suspect.total, suspect.expected_ratio) < rule.p_value
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """One level's sums a path, and the paths that cross an element which gives cause for alarm."""
+
+    severity: str
+    setting: LossLevel
+    lost: Floats
+    sent: Floats
+    baseline: Floats
+    alarmed: NDArray[np.bool_]
+
+    def qualifies(self, paths: Indexes, rule: LossRule) -> bool:
+        """Whether these paths together pass the level."""
+        bad, total = int(self.lost[paths].sum()), int(self.sent[paths].sum())
+        if bad < rule.min_lost or bad < self.setting.ratio * total:
+            return False
+        expected = float((self.baseline[paths] * self.sent[paths]).sum() / total)
+        return statistics.binomial_tail(bad, total, expected) < rule.p_value
+
+
+def _level(severity: str, sent: Floats, lost: Floats, view: LossView, rule: LossRule) -> _Level:
+    setting = rule.critical if severity == "critical" else rule.warning
+    steps = max(setting.over // BUCKET_NS, 1)
+    level = _Level(
+        severity=severity,
+        setting=setting,
+        lost=lost[:, -steps:].sum(axis=1),
+        sent=sent[:, -steps:].sum(axis=1),
+        baseline=view.baseline,
+        alarmed=np.zeros(len(lost), np.bool_),
     )
-
-
-def _same_cause(view: LossView, level: _Level, known: Element, suspect: Suspect, rule: LossRule) -> bool:
-    """Whether a new suspect explains what a known element was blamed for: nothing is left of that outside the paths
-    they share, nor is the known one much worse than the whole."""
-    paths = view.membership.paths_of(known)
-    shared = np.isin(paths, view.membership.paths_of(suspect.element))
-    if not shared.any():
-        return False
-    bad, total = level.sums(paths[~shared])
-    if total:
-        expected = float((view.baseline[paths] * level.sent[paths]).sum() / max(level.sent[paths].sum(), 1))
-        return bad < rule.min_lost or statistics.binomial_tail(bad, total, expected) >= RESIDUAL_P_VALUE
-    bad, total = level.sums(paths)
-    return not total or bad / total < OWN_FACTOR * suspect.ratio
+    sums, counts = view.membership.sums(level.lost), view.membership.sums(level.sent)
+    for index in np.flatnonzero((sums >= rule.min_lost) & (sums >= setting.ratio * counts)).tolist():
+        paths = view.membership.paths(index)
+        if not level.alarmed[paths].all() and level.qualifies(paths, rule):
+            level.alarmed[paths] = True
+    return level
 
 
 def _clean_since(view: LossView, incident: Incident, rule: LossRule) -> int | None:
@@ -158,8 +132,13 @@ def _clean(incident: Incident, time_ns: int, since_ns: int) -> Flag:
     return Flag(RULE, VERSION, incident.element, time_ns, incident.severity, False, {"clean_since_ns": since_ns})
 
 
-def _flag(view: LossView, level: _Level, suspect: Suspect, opening_ratio: float, replaces: Sequence[Element]) -> Flag:
-    lossy = suspect.paths[level.lost[suspect.paths] > 0]
+def _flag(
+    view: LossView, level: _Level, suspect: Suspect, opening_ratio: float | None, replaces: Sequence[Element]
+) -> Flag:
+    paths = suspect.paths
+    bad, total = int(level.lost[paths].sum()), int(level.sent[paths].sum())
+    ratio = bad / total if total else 0.0
+    expected = float((view.baseline[paths] * level.sent[paths]).sum() / total) if total else suspect.expected_ratio
     return Flag(
         rule=RULE,
         rule_version=VERSION,
@@ -168,15 +147,16 @@ def _flag(view: LossView, level: _Level, suspect: Suspect, opening_ratio: float,
         severity=level.severity,
         raised=True,
         values={
-            "lost": suspect.bad,
-            "sent": suspect.total,
-            "loss_ratio": suspect.ratio,
+            "lost": bad,
+            "sent": total,
+            "loss_ratio": ratio,
             "over_s": level.setting.over // SECOND,
-            "expected_ratio": suspect.expected_ratio,
-            "p_value": statistics.binomial_tail(suspect.bad, suspect.total, suspect.expected_ratio),
-            "opening_ratio": opening_ratio,
-            "paths": len(suspect.paths),
+            "expected_ratio": expected,
+            "p_value": statistics.binomial_tail(bad, total, expected),
+            "opening_ratio": opening_ratio or ratio,
+            "score": round(suspect.score, 1),
+            "paths": len(paths),
         },
-        children=[f"{view.path_ids[index]:016x}" for index in lossy],
+        children=[f"{view.path_ids[index]:016x}" for index in paths[level.lost[paths] > 0]],
         replaces=tuple(replaces),
     )

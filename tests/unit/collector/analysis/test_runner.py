@@ -11,10 +11,10 @@ from collector.analysis.fold import Fold
 from collector.model import LogEntry
 from collector.store.writer import Transaction
 from tests.fakes.analysis_bench import ALWAYS, MakeBench, lossy
+from tests.fakes.batches import START_NS
 from tests.fakes.measured_log import (
     DELAY_NS,
     SECOND,
-    START_NS,
     MeasuredLog,
     Packet,
     fleet_config,

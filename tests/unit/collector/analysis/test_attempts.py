@@ -1,0 +1,216 @@
+"""Every planned test ends in exactly one way, and the sums hold."""
+
+from dataclasses import replace
+
+import pytest
+
+from bandwitness.v1 import record_pb2 as pb
+from bandwitness.v1.plan_pb2 import WINDOW_KIND_PEAK
+from collector.analysis.accounting import GRACE_NS, SILENT_NS, End, category, disagreement, overdue, valid
+from collector.analysis.attempts import Attempts
+from collector.decode import Definitions
+from collector.decode.control import slot_row
+from collector.model import PlanRow, RunRow, SlotRow, Source
+from tests.fakes.measured_log import SECOND, planned_slot, throughput_path
+
+SOURCE = Source("r1n1", bytes(16), 1, 1, 0, 1)
+HOUR = 3600 * SECOND
+
+
+def slot(number: int, source: str = "r1n1", destination: str = "r2n1", start_s: int = 100) -> SlotRow:
+    return slot_row(
+        planned_slot(number, source, destination, start_s * SECOND, WINDOW_KIND_PEAK), Definitions(), {}, {}
+    )
+
+
+def run(of: SlotRow, role: int = pb.RUN_ROLE_CLIENT, outcome: int = pb.RUN_OUTCOME_OK, **changes: object) -> RunRow:
+    row = RunRow(
+        source=SOURCE,
+        slot_id=of.slot_id,
+        role=role,
+        path_id=of.path_id,
+        profile_id=of.profile_id,
+        outcome=outcome,
+        outcome_detail="",
+        start_time_ns=of.start_time_ns,
+        end_time_ns=of.start_time_ns + 12 * SECOND,
+        engine_version="3.12",
+        throughput_bps=4e8 if outcome == pb.RUN_OUTCOME_OK else None,
+        sender_bytes=None,
+        receiver_bytes=500_000_000 if outcome == pb.RUN_OUTCOME_OK else None,
+        receiver_duration_ns=10 * SECOND,
+        receiver_derived=False,
+        retransmits=None,
+    )
+    return replace(row, **changes)  # type: ignore[arg-type]
+
+
+def plan(slots: list[SlotRow], *, node: str = "r1n1", version: int = 1, issued_s: int = 0) -> PlanRow:
+    return PlanRow(SOURCE, node, version, b"", issued_s * SECOND, HOUR, 0, slots)
+
+
+def attempts(*slots: SlotRow, uplink_tokens: int = 1) -> Attempts:
+    made = Attempts(uplink_tokens, lambda _: None)
+    made.plan(plan(list(slots)))
+    return made
+
+
+AT_END = {"r1n1": End(HOUR, HOUR), "r2n1": End(HOUR, HOUR)}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (pb.RUN_OUTCOME_OK, "ok"),
+        (pb.RUN_OUTCOME_REFUSED, "failed"),
+        (pb.RUN_OUTCOME_OTHER, "failed"),
+        (pb.RUN_OUTCOME_SKIPPED_OWN_TRAFFIC, "skipped"),
+        (pb.RUN_OUTCOME_LOST, "lost"),
+    ],
+)
+def test_an_outcome_belongs_to_one_category(outcome: int, expected: str) -> None:
+    assert category(outcome) == expected
+
+
+def test_pending_until_its_time_has_passed_then_lost() -> None:
+    one = slot(1)
+    made = attempts(one)
+    made.settle(AT_END, one.end_time_ns)
+    assert made.get(one.slot_id).category == "pending"  # type: ignore[union-attr]
+    made.settle(AT_END, one.end_time_ns + GRACE_NS)
+    assert made.get(one.slot_id).category == "lost"  # type: ignore[union-attr]
+    assert made.counts == {("r1n1", "r2n1", "rail0", "lost"): 1}
+
+
+def test_not_lost_while_an_end_still_has_evidence_to_send() -> None:
+    one = slot(1)
+    behind = {"r1n1": End(one.start_time_ns, HOUR), "r2n1": End(HOUR, HOUR)}
+    assert not overdue(one, behind.values(), HOUR)
+    gone = {"r1n1": End(one.start_time_ns, one.start_time_ns), "r2n1": End(HOUR, HOUR)}
+    deadline = one.end_time_ns + GRACE_NS
+    assert not overdue(one, gone.values(), deadline + SILENT_NS - 1)
+    assert overdue(one, gone.values(), deadline + SILENT_NS)
+
+
+def test_a_record_that_comes_after_all_corrects_the_attempt() -> None:
+    one = slot(1)
+    made = attempts(one)
+    made.settle(AT_END, HOUR)
+    made.run(run(one))
+    assert made.get(one.slot_id).category == "ok"  # type: ignore[union-attr]
+    assert made.counts == {("r1n1", "r2n1", "rail0", "lost"): 0, ("r1n1", "r2n1", "rail0", "ok"): 1}
+
+
+def test_a_slot_that_a_later_plan_leaves_out_is_skipped_and_may_come_back() -> None:
+    one, two = slot(1), slot(2, start_s=200)
+    made = attempts(one, two)
+    made.plan(plan([one], version=2, issued_s=50))
+    assert made.get(two.slot_id).category == "skipped"  # type: ignore[union-attr]
+    assert made.get(two.slot_id).outcome == pb.RUN_OUTCOME_SKIPPED_WITHDRAWN  # type: ignore[union-attr]
+    made.plan(plan([one, two], version=3, issued_s=60))
+    assert made.get(two.slot_id).category == "pending"  # type: ignore[union-attr]
+
+
+def test_a_slot_that_had_begun_is_not_withdrawn() -> None:
+    one = slot(1)
+    made = attempts(one)
+    made.plan(plan([], version=2, issued_s=101))
+    assert made.get(one.slot_id).category == "pending"  # type: ignore[union-attr]
+
+
+def test_a_run_before_its_plan_is_kept_for_it() -> None:
+    one = slot(1)
+    made = Attempts(1, lambda _: None)
+    assert made.run(run(one)) is None
+    made.plan(plan([one]))
+    assert made.get(one.slot_id).category == "ok"  # type: ignore[union-attr]
+
+
+def test_a_repeated_record_changes_nothing() -> None:
+    one = slot(1)
+    made = attempts(one)
+    made.run(run(one))
+    assert made.run(run(one, outcome=pb.RUN_OUTCOME_REFUSED)) is None
+    assert made.get(one.slot_id).category == "ok"  # type: ignore[union-attr]
+
+
+def test_planned_is_the_sum_of_all_ends() -> None:
+    slots = [slot(number, start_s=100 + 20 * number) for number in range(12)]
+    made = attempts(*slots)
+    outcomes = [pb.RUN_OUTCOME_OK, pb.RUN_OUTCOME_REFUSED, pb.RUN_OUTCOME_SKIPPED_OWN_TRAFFIC]
+    for number, one in enumerate(slots[:9]):
+        made.run(run(one, outcome=outcomes[number % 3]))
+    made.settle(AT_END, HOUR)
+    assert sum(made.counts.values()) == 12
+    assert made.counts["r1n1", "r2n1", "rail0", "lost"] == 3
+
+
+def test_what_the_ends_say_differently_is_named() -> None:
+    one = slot(1)
+    assert disagreement(run(one), run(one, pb.RUN_ROLE_SERVER)) == ""
+    assert disagreement(run(one), None) == ""
+    no_client = run(one, pb.RUN_ROLE_SERVER, pb.RUN_OUTCOME_NO_CLIENT)
+    assert disagreement(run(one), no_client) == "client ok, server no_client"
+    other = run(one, pb.RUN_ROLE_SERVER, receiver_bytes=400_000_000)
+    assert disagreement(run(one), other) == "receiver bytes: client 500000000, server 400000000"
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "expected"),
+    [
+        ({}, {}, True),
+        ({"gates_tripped": ("test_cpu",)}, {}, False),
+        ({}, {"gates_tripped": ("own_traffic",)}, False),
+        ({"flags": ("exceeds_port_speed",)}, {}, False),
+        ({"flags": ("retried",)}, {}, True),
+        ({}, {"outcome": pb.RUN_OUTCOME_ABORTED}, False),
+        ({"outcome": pb.RUN_OUTCOME_TIMEOUT}, {}, False),
+    ],
+)
+def test_only_a_result_without_doubt_enters_a_verdict(
+    client: dict[str, object], server: dict[str, object], expected: bool
+) -> None:
+    one = slot(1)
+
+    def end(role: int, changes: dict[str, object]) -> RunRow:
+        row = run(one, role, int(changes.get("outcome", pb.RUN_OUTCOME_OK)))  # type: ignore[call-overload]
+        return replace(row, **{name: value for name, value in changes.items() if name != "outcome"})  # type: ignore[arg-type]
+
+    ends = end(pb.RUN_ROLE_CLIENT, client), end(pb.RUN_ROLE_SERVER, server)
+    assert valid(*ends, settled=True, contended=False) is expected
+
+
+def test_without_the_server_a_result_counts_only_once_no_record_can_come() -> None:
+    one = slot(1)
+    assert not valid(run(one), None, settled=False, contended=False)
+    assert valid(run(one), None, settled=True, contended=False)
+
+
+def test_case_36_tests_that_collide_are_kept_out() -> None:
+    """Twenty nodes start on the hour and share one uplink; none of the results counts, and nobody is accused."""
+    slots = [slot(number, f"r1n{number}", f"r2n{number}") for number in range(1, 21)]
+    made = attempts(*slots)
+    for one in slots:
+        for role in (pb.RUN_ROLE_CLIENT, pb.RUN_ROLE_SERVER):
+            made.run(run(one, role))
+    assert all(made.get(one.slot_id).contended for one in slots)  # type: ignore[union-attr]
+    assert all(made.get(one.slot_id).result is None for one in slots)  # type: ignore[union-attr]
+    alone = slot(99, start_s=1000)
+    made.plan(plan([*slots, alone]))
+    made.run(run(alone))
+    made.run(run(alone, pb.RUN_ROLE_SERVER))
+    assert made.get(alone.slot_id).result is not None  # type: ignore[union-attr]
+
+
+def test_as_many_tests_as_the_uplink_has_tokens_do_not_collide() -> None:
+    slots = [slot(number, f"r1n{number}", f"r2n{number}") for number in (1, 2, 3)]
+    made = attempts(*slots, uplink_tokens=2)
+    for one in slots[:2]:
+        made.run(run(one))
+    assert not any(made.get(one.slot_id).contended for one in slots[:2])  # type: ignore[union-attr]
+    made.run(run(slots[2]))
+    assert all(made.get(one.slot_id).contended for one in slots)  # type: ignore[union-attr]
+
+
+def test_a_path_is_named_in_the_direction_of_the_data() -> None:
+    assert slot(1).path_id == Definitions().path(throughput_path("r1n1", "r2n1")).path_id

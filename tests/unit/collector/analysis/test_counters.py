@@ -1,0 +1,91 @@
+"""NIC counters: differences that can be believed."""
+
+import numpy as np
+import pytest
+
+from collector.analysis.counters import Nics, steps
+from collector.model import NicSamples, Source
+
+SECOND = 1_000_000_000
+T0 = 1_767_225_600 * SECOND
+SOURCE = Source("n1", bytes(16), 2, 1, 0, 1)
+
+
+def samples(
+    rx: list[int], *, start_s: int = 0, tx: list[int] | None = None, speed_bps: int | None = 10**10
+) -> NicSamples:
+    values = np.array([rx, tx or rx], np.uint64)
+    return NicSamples(
+        source=SOURCE,
+        node="n1",
+        nic="eth0",
+        counters=("rx_bytes", "tx_bytes"),
+        tick_times_ns=np.array([T0 + (start_s + tick) * SECOND for tick in range(len(rx))], np.int64),
+        values=values,
+        present=np.ones(values.shape, np.bool_),
+        speed_bps=speed_bps,
+        mtu_bytes=1500,
+        carrier=True,
+        fault="",
+    )
+
+
+def rise(before: int, now: int, *, seconds: int = 1, speed_bps: int | None = None) -> tuple[list[int], int]:
+    found = steps(np.array([T0 + seconds * SECOND]), np.array([now], np.uint64), (T0, before), speed_bps)
+    return found.deltas.tolist(), found.resets
+
+
+def test_case_23_a_64_bit_counter_that_falls_was_reset() -> None:
+    assert rise(4_294_960_000, 12_296) == ([], 1)
+    assert rise(12_296, 12_296 + 19_592) == ([19_592], 0)
+
+
+def test_case_23_never_above_port_speed_times_time() -> None:
+    assert rise(0, 1_250_000_000, speed_bps=10**10) == ([1_250_000_000], 0)
+    assert rise(0, 3_000_000_000, speed_bps=10**10) == ([], 1)
+    assert rise(0, (1 << 64) - 1) == ([], 1)
+
+
+def test_case_48_the_peak_stands_beside_the_mean() -> None:
+    """Five seconds at 100 Gbit/s in a minute."""
+    per_second = [12_500_000_000 if 20 <= second < 25 else 0 for second in range(60)]
+    nics = Nics()
+    nics.add(samples([0, *np.cumsum(per_second).tolist()], speed_bps=10**11), T0 + 61 * SECOND)
+    _, windows = nics.take_changed()
+    loudest = max(windows, key=lambda row: row["receive_peak_bytes_per_second"] or 0)
+    assert loudest["receive_peak_bytes_per_second"] == 12.5e9
+    assert sum(row["receive_bytes"] for row in windows if row["receive_bytes"]) == 5 * 12_500_000_000
+
+
+@pytest.mark.parametrize("cut", [1, 5, 9])
+def test_records_join_without_losing_the_step_between(cut: int) -> None:
+    counter = [second * 1000 for second in range(11)]
+    whole, parts = Nics(), Nics()
+    whole.add(samples(counter), T0)
+    parts.add(samples(counter[:cut]), T0)
+    states, _ = parts.take_changed()
+    again = Nics(states)  # and a restart in between
+    again.add(samples(counter[cut:], start_s=cut), T0)
+    assert again.statuses()[0].counters == whole.statuses()[0].counters
+    both = {row["start_time_ns"]: row for row in whole.take_changed()[1]}
+    for row in again.take_changed()[1]:
+        assert row == both[row["start_time_ns"]]
+
+
+def test_a_repeated_record_changes_nothing() -> None:
+    nics = Nics()
+    nics.add(samples([0, 1000]), T0)
+    before = nics.statuses()
+    nics.add(samples([0, 1000]), T0)
+    assert nics.statuses() == before
+
+
+def test_totals_leave_out_a_backlog_and_resets() -> None:
+    nics = Nics()
+    nics.add(samples([5000, 6000, 100, 300]), T0 + 4 * SECOND)
+    assert nics.statuses()[0].receive_bytes_total == 1200
+    nics.add(samples([1_000_300], start_s=10), T0 + 3600 * SECOND)
+    assert nics.statuses()[0].receive_bytes_total == 1200
+    nics.add(samples([1_000_400], start_s=3600), T0 + 3600 * SECOND)
+    assert nics.statuses()[0].receive_bytes_total == 1300
+    assert nics.statuses()[0].resets == 1
