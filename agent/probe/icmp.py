@@ -125,22 +125,18 @@ class EchoSession:
 
     def oldest_unresolved_ns(self) -> int | None:
         """Wall clock send time of the oldest packet that has not been drained; None when there is none."""
-        return self._book.table.oldest_unresolved_wall_ns()
+        return self._book.oldest_unresolved_ns(self._clock.anchor())
 
     def state(self) -> PartState:
         """How it goes, and what is missing."""
         if self.rights.ipv4 is None and self.rights.ipv6 is None:
             missing = self.rights.missing or self.rights.remark or "no ICMP sockets in this kernel"
             return PartState("echo", working=False, state="icmp_unavailable", detail=f"missing: {missing}")
-        state = "ok"
-        details = [f"{source.address or source.nic}: {why}" for source, (_, why) in self._wire.broken.items()]
-        if details:
+        state, details = self._book.state()
+        if self._wire.broken:
             state = "source_missing"
-        elif self._resolver.faults():
-            state = "dns_failed"
-        elif self._book.faults():
-            state = "degraded"
-        details += self._book.faults()
+        broken = [f"{source.address or source.nic}: {why}" for source, (_, why) in self._wire.broken.items()]
+        details = broken + details
         details += [remark for remark in (self._remark, self.rights.remark) if remark]
         return PartState("echo", working=True, state=state, detail="; ".join(details)[:MAX_DETAIL])
 

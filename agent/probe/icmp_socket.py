@@ -11,14 +11,14 @@ import select
 import socket
 from array import array
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from struct import pack
 from typing import Protocol
 
 from agent.probe import stamps
-from agent.probe.echo_packet import MIN_PAYLOAD_BYTES, EchoTemplate, pattern
+from agent.probe.binding import SocketAddress, bind_and_mark, socket_address
+from agent.probe.echo_packet import ECHO_REPLY_V6, MIN_PAYLOAD_BYTES, EchoTemplate, pattern
 from bandwitness.v1.record_pb2 import ROUND_TRIP_METHOD_ICMP_DATAGRAM, ROUND_TRIP_METHOD_ICMP_RAW
 
 RAW = int(ROUND_TRIP_METHOD_ICMP_RAW)
@@ -32,8 +32,6 @@ _QUOTE_BYTES = 128  # of the packet that an ICMP error quotes
 _HEADROOM_BYTES = 100  # longest IPv4 header, ICMP header, and some to see that a reply is too long
 _WARM_UP_TRIES = 10
 _WARM_UP_S = 0.02
-
-SocketAddress = tuple[str, int] | tuple[str, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +101,16 @@ class KernelEchoSocket:
         if method == RAW:
             if source.ip_version == 6:
                 # One bit a type, set: blocked (RFC 3542 section 3.2).
-                wanted = stamps.ICMPV6_ECHO_REPLY
                 words = [0xFFFFFFFF] * 8
-                words[wanted >> 5] &= ~(1 << (wanted & 31))
+                words[ECHO_REPLY_V6 >> 5] &= ~(1 << (ECHO_REPLY_V6 & 31))
                 sock.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, pack("@8I", *words))
             program = array("B", stamps.echo_reply_filter(identifier, ip_version=source.ip_version))
             location, length = program.buffer_info()
             sock.setsockopt(socket.SOL_SOCKET, stamps.SO_ATTACH_FILTER, pack("@HP", length // 8, location))
-        if source.nic:
-            with suppress(PermissionError):  # before Linux 5.7 it needs CAP_NET_RAW: then the address alone decides
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, source.nic.encode() + b"\0")
+        bind_and_mark(sock, ip_version=source.ip_version, nic=source.nic, dscp=source.dscp)
         if source.ip_version == 4:
-            sock.setsockopt(socket.SOL_IP, socket.IP_TOS, source.dscp << 2)
             sock.setsockopt(socket.SOL_IP, stamps.IP_RECVERR, 1)
         else:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, source.dscp << 2)
             sock.setsockopt(socket.IPPROTO_IPV6, stamps.IPV6_RECVERR, 1)
         sock.setsockopt(socket.SOL_SOCKET, stamps.SO_TIMESTAMPING, stamps.TIMESTAMPING_FLAGS)
         for force, plain in ((_SO_RCVBUFFORCE, socket.SO_RCVBUF), (_SO_SNDBUFFORCE, socket.SO_SNDBUF)):
@@ -126,7 +119,7 @@ class KernelEchoSocket:
             except PermissionError:
                 sock.setsockopt(socket.SOL_SOCKET, plain, _BUFFER_BYTES)
         if source.address or method == DATAGRAM:  # binding is what gives a datagram socket its identifier
-            sock.bind(socket_address(source.address, source.ip_version))
+            sock.bind(socket_address(source.address, 0, source.ip_version))
         return identifier if method == RAW else int(sock.getsockname()[1])
 
     def fileno(self) -> int:
@@ -168,16 +161,6 @@ class KernelEchoSocket:
 
     def close(self) -> None:
         self._socket.close()
-
-
-def socket_address(address: str, ip_version: int) -> SocketAddress:
-    """What the kernel's calls take. Raises OSError for a zone that is no device here."""
-    if ip_version == 4:
-        return (address, 0)
-    host, _, zone = address.partition("%")
-    if not zone:
-        return (host, 0, 0, 0)
-    return (host, 0, 0, int(zone) if zone.isdigit() else socket.if_nametoindex(zone))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +243,7 @@ def warm_up(opener: Opener, method: int, ip_version: int, identifier: int) -> st
         answered = False
         for turn in range(_WARM_UP_TRIES):
             try:
-                opened.send(template.request(turn, turn), socket_address(loopback, ip_version))
+                opened.send(template.request(turn, turn), socket_address(loopback, 0, ip_version))
             except OSError as error:
                 return f"loopback IPv{ip_version}: {error.strerror}"
             if opened.fileno() >= 0:

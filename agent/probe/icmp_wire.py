@@ -15,6 +15,7 @@ from hashlib import blake2b
 from random import Random
 
 from agent.clock import Anchor, Clock
+from agent.probe.binding import SocketAddress, socket_address
 from agent.probe.echo_packet import (
     HEADER_BYTES,
     TOKEN_BYTES,
@@ -25,7 +26,7 @@ from agent.probe.echo_packet import (
     parse_stub,
     pattern,
 )
-from agent.probe.icmp_socket import RAW, EchoSocket, Opener, Rights, SocketAddress, Source, socket_address
+from agent.probe.icmp_socket import RAW, EchoSocket, Opener, Rights, Source
 from agent.probe.matching import RoundTripTable
 from agent.probe.stamps import ORIGIN_ICMP, ORIGIN_ICMP6, ORIGIN_TIMESTAMPING
 from agent.probe.targets import PathSpec
@@ -94,8 +95,6 @@ class EchoWire:
     def __init__(self, clock: Clock, table: RoundTripTable, opener: Opener, rights: Rights, random: Random) -> None:
         self.links: dict[Source, Link] = {}
         self.broken: dict[Source, tuple[int, str]] = {}  # until when it is not tried, and why
-        self.strays = 0  # replies to nothing that we know
-        self.foreign_errors = 0  # ICMP errors about others' packets
         self._clock = clock
         self._table = table
         self._opener = opener
@@ -198,7 +197,7 @@ class EchoWire:
         if link is None:
             return None
         try:
-            address = socket_address(spec.address, spec.ip_version)
+            address = socket_address(spec.address, 0, spec.ip_version)
         except OSError:
             return None
         self._connected += 1
@@ -246,35 +245,33 @@ class EchoWire:
                     corrupt = not peer.template.intact(reply, packet, offset)
                     if table.reply(reply.slot, reply.sequence, stamp, monotonic, wall, corrupt=corrupt):
                         continue
-            if not self._damaged(link, packet[offset:], address, now):
-                self.strays += 1
+            self._match_damaged(link, packet[offset:], address, now)
 
-    def _damaged(self, link: Link, message: bytes, address: str, now: Anchor) -> bool:
-        """Whether it is a packet of ours, damaged on the way; then it is recorded."""
+    def _match_damaged(self, link: Link, message: bytes, address: str, now: Anchor) -> None:
+        """Records what is a packet of ours damaged on the way; the rest is a stranger's."""
         stub = parse_stub(message, link.source.ip_version)
         token = message[HEADER_BYTES : HEADER_BYTES + TOKEN_BYTES]
         if stub is None or stub[0] != link.socket.identifier or len(token) < TOKEN_BYTES:
-            return False
+            return
         for slot, peer in self._at(link, address):
             if _similar(peer.token, token):
                 sequence = self._table.find(slot, stub[1], peer.wire_offset)
                 if sequence is not None:
                     self._table.reply(slot, sequence, None, now.monotonic_ns, now.wall_ns, corrupt=True)
-                    return True
-        return False
+                    return
 
     def _refused(self, link: Link, quoted: bytes, address: str) -> None:
         """An ICMP error. Of a raw socket's, those about other pingers' packets are none of our business."""
         quote = parse_quote(quoted, link.source.ip_version)
-        if quote is not None and quote.identifier == link.socket.identifier:
-            for slot, peer in self._at(link, address):
-                if quote.token is not None and (quote.token != peer.token or quote.slot != slot):
-                    continue
-                sequence = self._table.find(slot, quote.wire_sequence, peer.wire_offset)
-                if sequence is not None and (quote.token is None or quote.sequence == sequence):
-                    self._table.unreachable(slot, sequence)
-                    return
-        self.foreign_errors += 1
+        if quote is None or quote.identifier != link.socket.identifier:
+            return
+        for slot, peer in self._at(link, address):
+            if quote.token is not None and (quote.token != peer.token or quote.slot != slot):
+                continue
+            sequence = self._table.find(slot, quote.wire_sequence, peer.wire_offset)
+            if sequence is not None and (quote.token is None or quote.sequence == sequence):
+                self._table.unreachable(slot, sequence)
+                return
 
     def _at(self, link: Link, address: str) -> Iterator[tuple[int, _Peer]]:
         for slot in self._by_address.get(address, ()):

@@ -89,9 +89,6 @@ class RoundTripTable:
         self.ended: set[int] = set()  # ids of paths whose slot was given up in the last drain
         self.marks_dropped = 0
 
-    def __len__(self) -> int:
-        return len(self._paths)
-
     def open(
         self,
         path_id: int,
@@ -220,13 +217,6 @@ class RoundTripTable:
             entry = path.base + (sequence & path.mask)
             if self._state[entry] == _OUTSTANDING:
                 self._state[entry] = int(PACKET_OUTCOME_UNREACHABLE)
-
-    def resolve(self, slot: int, sequence: int, outcome: int) -> None:
-        """The outcome of an outstanding packet, from a prober that learns it otherwise."""
-        path = self._at(slot)
-        entry = path.base + (sequence & path.mask)
-        if self._known(path, sequence) and self._state[entry] == _OUTSTANDING:
-            self._state[entry] = outcome
 
     def drain(self, monotonic_ns: int) -> list[RoundTripBatch]:
         """All packets resolved by now and not yet handed out. Retired paths with nothing left give up their slot."""

@@ -71,6 +71,10 @@ class Pacer:
             turns.append(Turn(slot, skipped, due, interval))
         return turns
 
+    def earliest_ns(self) -> int | None:
+        """When the next turn is due, which may have passed; None when there is none."""
+        return self._heap[0] >> _SLOT_BITS if self._heap else None
+
     def next_wake_ns(self, now_ns: int) -> int:
         """When to call ``take`` again: the first tick at which something is due, and never long idle."""
         if not self._heap:

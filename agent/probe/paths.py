@@ -7,10 +7,10 @@ next tick; paths that stay go on with their sequence, those that come back go on
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from agent.clock import Anchor
-from agent.probe.matching import RoundTripTable
+from agent.probe.matching import HOLD_NS, RoundTripTable
 from agent.probe.pacing import Pacer
-from agent.probe.resolve import Resolver
-from agent.probe.targets import PathSpec, TargetRefusedError, name_to_resolve, path_of, source_ip_version
+from agent.probe.resolve import MAX_NAMES, Resolver
+from agent.probe.targets import PathSpec, TargetRefusedError, destination, name_to_resolve, path_of, source_ip_version
 from agent.result import RoundTripBatch
 from bandwitness.v1.plan_pb2 import RoundTripTarget
 from bandwitness.v1.record_pb2 import PACKET_OUTCOME_SKIPPED, PACKET_OUTCOME_UNRESOLVED
@@ -44,7 +44,7 @@ class PathBook:
         self._method_of = method_of
         self._tcp_fallback = tcp_fallback
         self._pacer = Pacer(phase)
-        self._targets: list[tuple[RoundTripTarget, str | None, PathSpec | None]] = []
+        self._targets: list[tuple[RoundTripTarget, str | None, PathSpec]] = []  # name: None for an address
         self._refused: list[str] = []
         self._left_out: list[str] = []
         self._dirty = False
@@ -64,14 +64,15 @@ class PathBook:
         for target in targets:
             try:
                 name = name_to_resolve(target)
-                spec = (
-                    path_of(target, "", tcp_fallback=self._tcp_fallback) if name is not None else self._literal(target)
-                )
+                address = destination(target) if name is None else ""
+                spec = path_of(target, address, tcp_fallback=self._tcp_fallback)
             except TargetRefusedError as error:
                 self._refused.append(str(error))
                 continue
             self._targets.append((target, name, spec))
-        self._resolver.watch(name for _, name, _ in self._targets if name is not None)
+        beyond = self._resolver.watch(name for _, name, _ in self._targets if name is not None)
+        if beyond:
+            self._refused.append(f"{len(beyond)} names over the limit of {MAX_NAMES}")
         self._dirty = True
 
     def due(self, now: Anchor) -> list[int]:
@@ -115,17 +116,28 @@ class PathBook:
             if spec is not None and self.table.active(slot):
                 yield spec
 
-    def faults(self) -> list[str]:
-        """What keeps targets from being probed, in words."""
-        faults = [f"refused: {reason}" for reason in self._refused + self._left_out]
-        faults += [f"name {name}: {fault}" for name, fault in self._resolver.faults().items()]
+    def oldest_unresolved_ns(self, now: Anchor) -> int | None:
+        """Smallest wall clock time of a packet that a later drain may give; None when there is none.
+
+        That is the send time of the oldest one in the table, or an overdue turn, which ``due`` may yet record as
+        skipped. A prober that has stopped has overdue turns for ever: older than HOLD_NS they count for nothing.
+        """
+        oldest = self.table.oldest_unresolved_wall_ns()
+        turn = self._pacer.earliest_ns()
+        if turn is None or turn > now.monotonic_ns:
+            return oldest
+        overdue = now.wall_ns - min(now.monotonic_ns - turn, HOLD_NS)
+        return overdue if oldest is None else min(oldest, overdue)
+
+    def state(self) -> tuple[str, list[str]]:
+        """One word, and what keeps targets from being probed or packets from being recorded."""
+        unresolved = [f"name {name}: {fault}" for name, fault in self._resolver.faults().items()]
+        faults = [f"refused: {reason}" for reason in self._refused + self._left_out] + unresolved
         if self.turns_not_recorded:
             faults.append(f"{self.turns_not_recorded} turns not recorded: nothing was drained in time")
-        return faults
-
-    def _literal(self, target: RoundTripTarget) -> PathSpec:
-        address = target.endpoint.address if target.HasField("endpoint") else target.target.address
-        return path_of(target, address, tcp_fallback=self._tcp_fallback)
+        if self.table.marks_dropped:
+            faults.append(f"{self.table.marks_dropped} duplicates and late replies not recorded: too many at a time")
+        return ("dns_failed" if unresolved else "degraded" if faults else "ok"), faults
 
     def _skip(self, slot: int, count: int, first_ns: int, interval_ns: int, now: Anchor) -> None:
         recorded = max(0, min(count, self.table.room(slot) - 1))
@@ -140,8 +152,7 @@ class PathBook:
         wanted: dict[int, PathSpec] = {}
         for target, name, spec in self._targets:
             if name is None:
-                if spec is not None:
-                    wanted.setdefault(spec.path_id, spec)
+                wanted.setdefault(spec.path_id, spec)
                 continue
             answer = self._resolver.answer(name)
             for address in answer.addresses:
@@ -152,7 +163,7 @@ class PathBook:
                         self._left_out.append(f"{name}: {error}")
                         continue
                     wanted.setdefault(path.path_id, path)
-            if answer.fault and spec is not None:
+            if answer.fault:
                 wanted.setdefault(spec.path_id, spec)
         return wanted
 

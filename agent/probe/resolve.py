@@ -30,8 +30,7 @@ class Answer:
     """What is known of a name. Both a fault and addresses: the last lookup failed, an earlier one is still used."""
 
     addresses: tuple[str, ...] = ()
-    fault: str = ""  # why the last lookup failed; empty when it did not
-    asked: bool = False  # False: no lookup has ended yet
+    fault: str = ""  # why the last lookup failed; empty when it did not, or when none has ended yet
 
 
 @dataclass(slots=True)
@@ -75,7 +74,7 @@ class Resolver:
     def answer(self, name: str) -> Answer:
         """What is known now."""
         entry = self._names.get(name)
-        return entry.answer if entry is not None else Answer(fault="not resolved: too many names", asked=True)
+        return entry.answer if entry is not None else Answer(fault="not resolved: too many names")
 
     def take_changed(self) -> set[str]:
         """Names whose answer changed since the last call."""
@@ -102,7 +101,7 @@ class Resolver:
                     failing += 1
                 self._start(name, entry, now)
             if entry.answer.fault and entry.answer.addresses and now - entry.answered_ns > KEEP_NS:
-                self._set(name, entry, Answer(fault=entry.answer.fault, asked=True))
+                self._set(name, entry, Answer(fault=entry.answer.fault))
 
     def _start(self, name: str, entry: _Name, now: int) -> None:
         loop = asyncio.get_running_loop()
@@ -134,11 +133,11 @@ class Resolver:
         now = self._clock.monotonic_ns()
         entry.answered_ns = now
         entry.due_ns = now + REFRESH_NS
-        self._set(name, entry, Answer(tuple(addresses[:MAX_ADDRESSES]), asked=True))
+        self._set(name, entry, Answer(tuple(addresses[:MAX_ADDRESSES])))
 
     def _failed(self, name: str, entry: _Name, fault: str) -> None:
         entry.due_ns = self._clock.monotonic_ns() + RETRY_NS
-        self._set(name, entry, Answer(entry.answer.addresses, fault, asked=True))
+        self._set(name, entry, Answer(entry.answer.addresses, fault))
 
     def _set(self, name: str, entry: _Name, answer: Answer) -> None:
         if answer != entry.answer:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from struct import Struct, error
 from typing import NamedTuple
 
+from agent.probe.echo_packet import ECHO_REPLY_V4, ECHO_REPLY_V6
+
 SO_TIMESTAMPING = 37
 TX_SOFTWARE = 1 << 1
 RX_SOFTWARE = 1 << 3
@@ -20,7 +22,6 @@ TIMESTAMPING_FLAGS = TX_SOFTWARE | RX_SOFTWARE | SOFTWARE | OPT_ID | OPT_TSONLY
 IP_RECVERR = 11
 IPV6_RECVERR = 25
 SO_ATTACH_FILTER = 26
-ICMPV6_ECHO_REPLY = 129
 
 ORIGIN_LOCAL = 1
 ORIGIN_ICMP = 2
@@ -90,14 +91,14 @@ def echo_reply_filter(identifier: int, *, ip_version: int) -> bytes:
         program = [
             (0xB1, 0, 0, 0),  # ldxb 4*([0]&0xf)
             (0x50, 0, 0, 0),  # ldb [x + 0]: type
-            (0x15, 0, 3, 0),  # jeq echo reply
+            (0x15, 0, 3, ECHO_REPLY_V4),  # jeq
             (0x48, 0, 0, 4),  # ldh [x + 4]: identifier
             (0x15, 0, 1, identifier),
         ]
     else:
         program = [
             (0x30, 0, 0, 0),  # ldb [0]: type
-            (0x15, 0, 3, 129),
+            (0x15, 0, 3, ECHO_REPLY_V6),
             (0x28, 0, 0, 4),  # ldh [4]: identifier
             (0x15, 0, 1, identifier),
         ]

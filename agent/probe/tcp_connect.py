@@ -9,13 +9,13 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from heapq import heappop, heappush
 from random import Random
 from struct import pack
 from typing import Protocol
 
 from agent.clock import Anchor, Clock
+from agent.probe.binding import bind_and_mark, socket_address
 from agent.probe.paths import PathBook
 from agent.probe.resolve import Resolver
 from agent.probe.targets import PathSpec
@@ -59,23 +59,17 @@ class SocketAttempt:
 
     def __init__(self, spec: PathSpec) -> None:
         """Raises OSError: no such source here, or no descriptor left."""
-        v4 = spec.ip_version == 4
         self._socket = socket.socket(
-            socket.AF_INET if v4 else socket.AF_INET6, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+            socket.AF_INET if spec.ip_version == 4 else socket.AF_INET6,
+            socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
         )
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("@ii", 1, 0))
-            if spec.nic:
-                with suppress(PermissionError):  # as in icmp_socket
-                    self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, spec.nic.encode() + b"\0")
-            if v4:
-                self._socket.setsockopt(socket.SOL_IP, socket.IP_TOS, spec.dscp << 2)
-            else:
-                self._socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, spec.dscp << 2)
+            bind_and_mark(self._socket, ip_version=spec.ip_version, nic=spec.nic, dscp=spec.dscp)
             if spec.source_address:
                 self._socket.setsockopt(socket.SOL_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
-                self._socket.bind(_address(spec.source_address, 0, spec.ip_version))
-            self._peer = _address(spec.address, spec.port, spec.ip_version)
+                self._socket.bind(socket_address(spec.source_address, 0, spec.ip_version))
+            self._peer = socket_address(spec.address, spec.port, spec.ip_version)
         except BaseException:
             self._socket.close()
             raise
@@ -98,14 +92,6 @@ class SocketAttempt:
 
     def close(self) -> None:
         self._socket.close()
-
-
-def _address(address: str, port: int, ip_version: int) -> tuple[str, int] | tuple[str, int, int, int]:
-    if ip_version == 4:
-        return (address, port)
-    host, _, zone = address.partition("%")
-    scope = 0 if not zone else int(zone) if zone.isdigit() else socket.if_nametoindex(zone)
-    return (host, port, 0, scope)
 
 
 class TcpConnectSession:
@@ -136,7 +122,7 @@ class TcpConnectSession:
         self._open: dict[int, tuple[Attempt, int, int]] = {}  # number -> attempt, slot, sequence
         self._deadlines: list[tuple[int, int]] = []
         self._number = 0
-        self._fault = ""
+        self._broken: dict[str, str] = {}  # sources that cannot be had, and why
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -146,6 +132,7 @@ class TcpConnectSession:
 
     def configure(self, targets: Sequence[RoundTripTarget]) -> None:
         """Probes these targets and no others, from the next tick on."""
+        self._broken.clear()
         self._book.configure([target for target in targets if target.protocol in self._protocols])
 
     async def run(self) -> None:
@@ -188,17 +175,15 @@ class TcpConnectSession:
 
     def oldest_unresolved_ns(self) -> int | None:
         """As EchoSession.oldest_unresolved_ns."""
-        return self._book.table.oldest_unresolved_wall_ns()
+        return self._book.oldest_unresolved_ns(self._clock.anchor())
 
     def state(self) -> PartState:
         """How it goes, and what is missing."""
-        faults = ([self._fault] if self._fault else []) + self._book.faults()
-        state = "ok"
-        if self._fault:
+        state, faults = self._book.state()
+        if self._broken:
             state = "source_missing"
-        elif faults:
-            state = "dns_failed" if self._resolver.faults() else "degraded"
-        return PartState("tcp_connect", working=True, state=state, detail="; ".join(faults)[:MAX_DETAIL])
+        details = [f"{source}: {why}" for source, why in self._broken.items()] + faults
+        return PartState("tcp_connect", working=True, state=state, detail="; ".join(details)[:MAX_DETAIL])
 
     def _connect(self, slot: int, spec: PathSpec, tick: Anchor) -> None:
         table = self._book.table
@@ -206,13 +191,14 @@ class TcpConnectSession:
         if len(self._open) >= MAX_OPEN:
             table.add(slot, tick.monotonic_ns, tick.wall_ns, PACKET_OUTCOME_SKIPPED)
             return
+        source = spec.source_address or spec.nic or "any source"
         try:
             attempt = self._opener(spec)
         except OSError as error:
-            self._fault = f"{spec.source_address or spec.nic or 'no source'}: {error}"
+            self._broken[source] = str(error)
             table.add(slot, tick.monotonic_ns, tick.wall_ns, PACKET_OUTCOME_SEND_FAILED)
             return
-        self._fault = ""
+        self._broken.pop(source, None)
         sent = self._clock.monotonic_ns()
         entry = table.add(slot, sent, tick.wall_ns + sent - tick.monotonic_ns)
         code = attempt.start()

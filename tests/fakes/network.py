@@ -5,16 +5,18 @@
 
 import errno
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import pack, unpack_from
 
+from agent.probe.binding import SocketAddress
 from agent.probe.echo_packet import checksum, ones_complement_sum
-from agent.probe.icmp_socket import RAW, SocketAddress, Source
+from agent.probe.icmp_socket import RAW, Source
 from agent.probe.stamps import ORIGIN_ICMP, ORIGIN_ICMP6, ORIGIN_TIMESTAMPING, ErrorReport
 from agent.probe.targets import PathSpec
+from agent.result import RoundTripBatch
 from bandwitness.v1.plan_pb2 import RoundTripTarget
-from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO
+from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, Path
 from tests.fakes.clock import FakeClock
 
 MILLISECOND = 1_000_000
@@ -49,6 +51,24 @@ def round_trip_target(
     target.source.node, target.source.address, target.source.nic = "here", source, nic
     target.target.name, target.target.address = name or address, address
     return target
+
+
+def samples(batches: Iterable[RoundTripBatch]) -> Iterator[tuple[int, int, int]]:
+    """Path id, sequence, outcome of each packet."""
+    for batch in batches:
+        at = 0
+        for path_id, first, count in zip(batch.path_ids, batch.first_sequences, batch.sample_counts, strict=True):
+            for offset in range(count):
+                yield path_id, first + offset, batch.outcomes[at + offset]
+            at += count
+
+
+def outcomes_by_address(batches: Iterable[RoundTripBatch], definitions: Mapping[int, bytes]) -> dict[str, list[int]]:
+    """Outcomes of the packets to each target, in the order of the batches. The address is empty: not resolved."""
+    found: dict[str, list[int]] = {}
+    for path_id, _, outcome in samples(batches):
+        found.setdefault(Path.FromString(definitions[path_id]).target.address, []).append(outcome)
+    return found
 
 
 def echo_reply(request: bytes) -> bytes:
@@ -189,11 +209,11 @@ class FakeConnects:
         self.hosts: dict[str, tuple[int, int]] = {}
         self.immediate: dict[str, int] = {}  # address -> errno that connect itself returns
         self.attempts: list[FakeAttempt] = []
-        self.no_source = False
+        self.missing_sources: set[str] = set()
 
     def open(self, spec: PathSpec) -> "FakeAttempt":
         """What TcpConnectSession opens with."""
-        if self.no_source:
+        if spec.source_address in self.missing_sources:
             raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
         attempt = FakeAttempt(self, spec)
         self.attempts.append(attempt)

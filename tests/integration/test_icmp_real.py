@@ -21,6 +21,7 @@ import pytest
 
 from agent.clock import SystemClock
 from agent.probe import stamps
+from agent.probe.binding import socket_address
 from agent.probe.echo_packet import EchoTemplate, message_offset, parse_reply, pattern
 from agent.probe.icmp import EchoSession
 from agent.probe.icmp_socket import (
@@ -31,7 +32,6 @@ from agent.probe.icmp_socket import (
     Rights,
     Source,
     hold_receive_stamping,
-    socket_address,
     warm_up,
 )
 from agent.probe.tcp_connect import TcpConnectSession
@@ -43,10 +43,9 @@ from bandwitness.v1.record_pb2 import (
     PACKET_OUTCOME_SEND_FAILED,
     PACKET_OUTCOME_UNREACHABLE,
     PROTOCOL_TCP_CONNECT,
-    Path,
 )
 from tests.fakes.clock import FakeClock
-from tests.fakes.network import MILLISECOND, SECOND, FakeNetwork, Host, round_trip_target
+from tests.fakes.network import MILLISECOND, SECOND, FakeNetwork, Host, outcomes_by_address, round_trip_target
 
 CLONE_NEWNET = 0x40000000
 NEAR, FAR = f"bwicmp-near-{os.getpid()}", f"bwicmp-far-{os.getpid()}"
@@ -122,7 +121,7 @@ def await_answer(ip_version: int, address: str) -> None:
     try:
         for turn in range(100):
             with suppress(OSError):
-                opened.send(template.request(turn, turn), socket_address(address, ip_version))
+                opened.send(template.request(turn, turn), socket_address(address, 0, ip_version))
             if select.select([opened.fileno()], [], [], 0.1)[0] and opened.read_replies(16):
                 return
             opened.read_errors(16)
@@ -156,13 +155,8 @@ async def collect(
     end = monotonic() + 20
     while not enough(found) and monotonic() < end:
         await asyncio.sleep(0.02)
-        for batch in session.drain(clock.monotonic_ns()):
-            batches.append(batch)
-            at = 0
-            for path_id, count in zip(batch.path_ids, batch.sample_counts, strict=True):
-                address = Path.FromString(session.definitions[path_id]).target.address
-                found.setdefault(address, []).extend(batch.outcomes[at : at + count])
-                at += count
+        batches += session.drain(clock.monotonic_ns())
+        found = outcomes_by_address(batches, session.definitions)
     assert enough(found), found
     return found, batches
 

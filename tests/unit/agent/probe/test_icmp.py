@@ -3,7 +3,7 @@
 import asyncio
 import errno
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -12,6 +12,7 @@ import pytest
 from agent.probe.icmp import EchoSession
 from agent.probe.icmp_socket import DATAGRAM, RAW, Rights, find_rights
 from agent.probe.icmp_wire import READ_LIMIT, REOPEN_NS
+from agent.probe.matching import HOLD_NS
 from agent.probe.paths import MAX_PATHS
 from agent.probe.resolve import Resolver
 from agent.probe.round_trip import RoundTripProbes
@@ -44,7 +45,9 @@ from tests.fakes.network import (
     FakeNetwork,
     Host,
     echo_reply,
+    outcomes_by_address,
     round_trip_target,
+    samples,
     wire_sequence,
 )
 
@@ -68,6 +71,7 @@ class Bench:
         self.network.sockets.clear()  # those of the self-test
         self.session.configure(targets)
         self.batches: list[RoundTripBatch] = []
+        self.definitions: dict[int, bytes] = {}  # also of paths that have ended
 
     def pass_time(self, duration_ns: int, step_ns: int = 10 * MILLISECOND) -> None:
         """Ticks as ``run`` would."""
@@ -78,6 +82,7 @@ class Bench:
     def drain(self) -> list[RoundTripBatch]:
         drained = self.session.drain(self.clock.monotonic_ns())
         self.batches += drained
+        self.definitions |= self.session.definitions
         return drained
 
     def finish(self) -> dict[str, list[int]]:
@@ -86,35 +91,7 @@ class Bench:
         self.session.configure([])
         self.pass_time(4 * SECOND)
         self.drain()
-        return outcomes(self.batches, self.session)
-
-
-DEFINITIONS: dict[int, bytes] = {}
-
-
-def address_of(path_id: int, session: EchoSession) -> str:
-    DEFINITIONS.update(session.definitions)
-    return PathMessage.FromString(DEFINITIONS[path_id]).target.address
-
-
-def outcomes(batches: Sequence[RoundTripBatch], session: EchoSession) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for batch in batches:
-        at = 0
-        for path_id, count in zip(batch.path_ids, batch.sample_counts, strict=True):
-            found.setdefault(address_of(path_id, session), []).extend(batch.outcomes[at : at + count])
-            at += count
-    return found
-
-
-def samples(batches: Sequence[RoundTripBatch]) -> Iterator[tuple[int, int, int]]:
-    """Path id, sequence, outcome."""
-    for batch in batches:
-        at = 0
-        for path_id, first, count in zip(batch.path_ids, batch.first_sequences, batch.sample_counts, strict=True):
-            for offset in range(count):
-                yield path_id, first + offset, batch.outcomes[at + offset]
-            at += count
+        return outcomes_by_address(self.batches, self.definitions)
 
 
 def test_replies_give_the_kernels_delay() -> None:
@@ -313,6 +290,26 @@ def test_a_process_that_was_held_up_skips_and_does_not_burst() -> None:
     assert sequences == list(range(len(sequences)))
 
 
+def test_the_watermark_waits_for_turns_that_will_be_skipped() -> None:
+    bench = Bench(round_trip_target(ALIVE))
+    bench.pass_time(SECOND)
+    bench.drain()
+    assert bench.session.oldest_unresolved_ns() is None
+    bench.clock.move(3 * SECOND)  # held up, and whoever asks comes before the next tick
+    bound = bench.session.oldest_unresolved_ns()
+    assert bound is not None
+    bench.session.tick()
+    (batch,) = bench.drain()
+    assert PACKET_OUTCOME_SKIPPED in batch.outcomes
+    assert batch.send_times_ns[0] == bound
+    bench.pass_time(10 * MILLISECOND)
+    bench.drain()
+    bench.clock.move(3600 * SECOND)  # a prober that has stopped does not hold it for ever
+    bound = bench.session.oldest_unresolved_ns()
+    assert bound is not None
+    assert bench.clock.wall_ns() - bound == HOLD_NS
+
+
 def test_a_reply_read_late_was_in_time() -> None:
     bench = Bench(round_trip_target(ALIVE))
     while not bench.network.sent:
@@ -337,13 +334,11 @@ def test_sequences_go_on_through_changes_of_the_targets() -> None:
     bench.drain()
     bench.session.configure([round_trip_target(ALIVE)])
     bench.pass_time(2 * SECOND)
-    bench.finish()
+    found = bench.finish()
+    assert (set(found[DEAD]), set(found[ALIVE])) == ({PACKET_OUTCOME_LOST}, {PACKET_OUTCOME_REPLIED})
     by_path: dict[int, list[int]] = {}
-    for path_id, sequence, outcome in samples(bench.batches):
+    for path_id, sequence, _ in samples(bench.batches):
         by_path.setdefault(path_id, []).append(sequence)
-        assert outcome == (
-            PACKET_OUTCOME_LOST if address_of(path_id, bench.session) == DEAD else PACKET_OUTCOME_REPLIED
-        )
     assert len(by_path) == 2
     for sequences in by_path.values():
         assert sequences == list(range(len(sequences)))
@@ -384,6 +379,7 @@ def test_a_flood_of_forged_and_doubled_replies_is_bounded_and_changes_nothing() 
     assert found[ALIVE] == [PACKET_OUTCOME_REPLIED]
     assert found[DEAD] == [PACKET_OUTCOME_LOST]
     assert sum(len(batch.marks) for batch in bench.batches) <= 5000
+    assert "duplicates and late replies not recorded" in bench.session.state().detail
 
 
 def test_ipv6_and_each_source_has_a_socket_of_its_own() -> None:

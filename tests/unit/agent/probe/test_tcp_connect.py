@@ -23,12 +23,12 @@ from bandwitness.v1.record_pb2 import (
     Path,
 )
 from tests.fakes.clock import FakeClock
-from tests.fakes.network import MILLISECOND, SECOND, FakeConnects, round_trip_target
+from tests.fakes.network import MILLISECOND, SECOND, FakeConnects, outcomes_by_address, round_trip_target
 
 HOST = "198.51.100.7"
 
 
-def target(address: str = HOST, **settings: int) -> RoundTripTarget:
+def target(address: str = HOST, **settings: int | str) -> RoundTripTarget:
     return round_trip_target(address, protocol=PROTOCOL_TCP_CONNECT, port=443, **settings)  # type: ignore[arg-type]
 
 
@@ -86,15 +86,11 @@ def test_an_icmp_error_is_unreachable_and_the_kernels_own_timeout_a_loss() -> No
     bench = Bench(target("192.0.2.1"), target("192.0.2.2"))
     bench.network.hosts["192.0.2.1"] = (5 * MILLISECOND, errno.EHOSTUNREACH)
     bench.network.hosts["192.0.2.2"] = (5 * MILLISECOND, errno.ETIMEDOUT)
-    batches = bench.measure(3 * SECOND)
-    found: dict[str, set[int]] = {}
-    for batch in batches:
-        at = 0
-        for path_id, count in zip(batch.path_ids, batch.sample_counts, strict=True):
-            address = Path.FromString(bench.session.definitions[path_id]).target.address
-            found.setdefault(address, set()).update(batch.outcomes[at : at + count])
-            at += count
-    assert found == {"192.0.2.1": {PACKET_OUTCOME_UNREACHABLE}, "192.0.2.2": {PACKET_OUTCOME_LOST}}
+    found = outcomes_by_address(bench.measure(3 * SECOND), bench.session.definitions)
+    assert {address: set(outcomes) for address, outcomes in found.items()} == {
+        "192.0.2.1": {PACKET_OUTCOME_UNREACHABLE},
+        "192.0.2.2": {PACKET_OUTCOME_LOST},
+    }
 
 
 def test_a_refusal_of_our_own_kernel_is_no_loss() -> None:
@@ -102,10 +98,24 @@ def test_a_refusal_of_our_own_kernel_is_no_loss() -> None:
     bench.network.immediate[HOST] = errno.ENETUNREACH
     (batch,) = bench.measure(2 * SECOND)
     assert set(batch.outcomes) == {PACKET_OUTCOME_SEND_FAILED}
-    bench.network.no_source = True
-    (batch,) = bench.measure(2 * SECOND)
-    assert set(batch.outcomes) == {PACKET_OUTCOME_SEND_FAILED}
-    assert bench.session.state().state == "source_missing"
+
+
+def test_a_source_that_is_missing_stays_so_whatever_another_does() -> None:
+    bench = Bench(target(source="192.0.2.1"), target("198.51.100.8", source="192.0.2.2"))
+    bench.network.missing_sources = {"192.0.2.1"}
+    found: dict[str, set[int]] = {}
+    for _ in range(20):
+        for address, outcomes in outcomes_by_address(
+            bench.measure(100 * MILLISECOND), bench.session.definitions
+        ).items():
+            found.setdefault(address, set()).update(outcomes)
+        if HOST in found:
+            state = bench.session.state()
+            assert (state.state, "192.0.2.1: " in state.detail) == ("source_missing", True)
+    assert found[HOST] == {PACKET_OUTCOME_SEND_FAILED}
+    bench.network.missing_sources.clear()
+    bench.measure(2 * SECOND)
+    assert bench.session.state().state == "ok"
 
 
 def test_a_wall_clock_step_does_not_touch_the_delay() -> None:

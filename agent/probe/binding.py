@@ -1,0 +1,26 @@
+"""What a probe's socket is tied to and marked with: addresses as the kernel's calls take them, device, DSCP."""
+
+import socket
+from contextlib import suppress
+
+SocketAddress = tuple[str, int] | tuple[str, int, int, int]
+
+
+def socket_address(address: str, port: int, ip_version: int) -> SocketAddress:
+    """``address`` (empty: any; IPv6 with or without %zone) and port. Raises OSError for a zone that is no device."""
+    if ip_version == 4:
+        return (address, port)
+    host, _, zone = address.partition("%")
+    scope = 0 if not zone else int(zone) if zone.isdigit() else socket.if_nametoindex(zone)
+    return (host, port, 0, scope)
+
+
+def bind_and_mark(sock: socket.socket, *, ip_version: int, nic: str, dscp: int) -> None:
+    """Ties the socket to a device (empty: any) and gives its packets a DSCP. Raises OSError: no such device."""
+    if nic:
+        with suppress(PermissionError):  # before Linux 5.7 it needs CAP_NET_RAW: then the address alone decides
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic.encode() + b"\0")
+    if ip_version == 4:
+        sock.setsockopt(socket.SOL_IP, socket.IP_TOS, dscp << 2)
+    else:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, dscp << 2)
