@@ -7,7 +7,6 @@ file of that name in ``/sys/class/net/*/statistics`` are given back.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 # Names hold anything but white space and "/", so also colons; the numbers hold none: split at the last colon before
 # them, with or without a space behind it.
@@ -23,23 +22,12 @@ _COLUMNS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NetDev:
-    """Counters by interface and kernel name; ``faults`` are lines that could not be read, as they stand."""
-
-    counters: Mapping[str, Mapping[str, int]]
-    faults: tuple[str, ...]
-
-
-def parse(text: str) -> NetDev:
-    """Reads the whole file. A line that fails costs only itself."""
+def parse(text: str) -> Mapping[str, Mapping[str, int]]:
+    """Counters by interface and kernel name. A line that cannot be read costs only its own interface."""
     counters: dict[str, Mapping[str, int]] = {}
-    faults: list[str] = []
     for line in text.splitlines()[2:]:  # two lines of titles
         match = _LINE.fullmatch(line)
         if match:
             numbers = match[2].split()
             counters[match[1]] = {name: int(numbers[column]) for name, column in _COLUMNS.items()}
-        elif line.strip():
-            faults.append(line)
-    return NetDev(counters, tuple(faults))
+    return counters

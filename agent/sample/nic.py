@@ -8,6 +8,7 @@ instead, with fewer counters.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 from agent.clock import Clock
@@ -97,18 +98,11 @@ class NicSampler:
             self._list()
             for nic in self._nics.values():
                 nic.close()
-        own: Mapping[str, Mapping[str, int]] | None = None
-
-        def once() -> Mapping[str, Mapping[str, int]]:
-            nonlocal own
-            if own is None:
-                own = netdev.parse((self._root / "proc/net/dev").read_text(errors="replace")).counters
-            return own
-
+        own = cache(self._own_counters)  # read once a tick, and only when a NIC needs it
         for nic in self._nics.values():
             read_ns = self._clock.monotonic_ns()
             try:
-                values = nic.read(once)
+                values = nic.read(own)
                 nic.fault = ""
             except OSError as error:
                 values = (None,) * len(COUNTERS)
@@ -117,6 +111,9 @@ class NicSampler:
                 nic.ticks.popleft()
                 self.ticks_dropped += 1
             nic.ticks.append((read_ns, values))
+
+    def _own_counters(self) -> Mapping[str, Mapping[str, int]]:
+        return netdev.parse((self._root / "proc/net/dev").read_text(errors="replace"))
 
     def drain(self) -> list[NicBatch]:
         """What was read since the last drain, one batch a NIC. Base times use the clock's present offset: call
@@ -136,7 +133,9 @@ class NicSampler:
         if foreign:
             detail = f"/sys belongs to another network namespace: {', '.join(foreign)} read from /proc/net/dev"
             return PartState("nic", True, "wrong_sysfs", f"{detail}, without speed, CRC and carrier counters")
-        return PartState("nic", True, "ok", f"{self.ticks_missed} ticks missed" if self.ticks_missed else "")
+        absent = {"missed": self.ticks_missed, "dropped": self.ticks_dropped}
+        detail = ", ".join(f"{count} ticks {how}" for how, count in absent.items() if count)
+        return PartState("nic", True, "ok", detail)
 
     def close(self) -> None:
         """Gives the descriptors back. Ticks not yet drained stay."""
