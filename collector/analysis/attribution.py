@@ -49,6 +49,7 @@ class Question:
     membership: Membership  # which paths cross which element
     expected: Floats  # [path]: ratio of bad samples that is nothing new there, above 0
     qualifies: Callable[[Suspect], bool]  # the rule's own test; an element that fails it is passed over
+    incumbents: Sequence[Element] = ()  # blamed before
 
 
 def suspects(bad: Floats, total: Floats, question: Question) -> list[Suspect]:
@@ -77,20 +78,20 @@ class Blame:
     replaces: Sequence[Element] = ()
 
 
-def explain(bad: Floats, total: Floats, question: Question, incumbents: Sequence[Element]) -> list[Blame]:
-    """What is to blame now, given what was blamed before.
+def explain(bad: Floats, total: Floats, question: Question) -> list[Blame]:
+    """What is to blame now, given what was blamed before (``question.incumbents``).
 
     The elements blamed before, and what it takes to explain the rest, stand against the best explanation that can be
     found anew. They give way only to one that is better by ``MARGIN``: with a few seconds of data the first suspect is
     often too small or too large, but blame must not wander with every packet.
     """
-    kept, kept_score = _keep(bad, total, question, incumbents)
+    kept, kept_score = _keep(bad, total, question)
     fresh = suspects(bad, total, question)
     if sum(suspect.score - MIN_SCORE for suspect in fresh) <= kept_score + MARGIN:
         return [Blame(suspect) for suspect in kept]
     blames: list[Blame] = []
     elements = {suspect.element for suspect in fresh}
-    left = [element for element in incumbents if element not in elements]
+    left = [element for element in question.incumbents if element not in elements]
     for suspect in fresh:
         lossy = suspect.paths[bad[suspect.paths] > 0]
         replaced = [element for element in left if np.isin(lossy, question.membership.paths_of(element)).any()]
@@ -99,10 +100,10 @@ def explain(bad: Floats, total: Floats, question: Question, incumbents: Sequence
     return blames
 
 
-def _keep(bad: Floats, total: Floats, question: Question, incumbents: Sequence[Element]) -> tuple[list[Suspect], float]:
+def _keep(bad: Floats, total: Floats, question: Question) -> tuple[list[Suspect], float]:
     """The explanation that begins with the incumbents, the strongest first, and its score."""
     bad, total = bad.copy(), total.copy()
-    waiting = list(incumbents)
+    waiting = list(question.incumbents)
     found: list[Suspect] = []
     while waiting:
         strongest = max((_suspect(bad, total, question, element) for element in waiting), key=lambda one: one.score)
@@ -155,7 +156,7 @@ def _ranked(bad: Floats, total: Floats, question: Question, limit: int) -> list[
     position = 0
     while position < len(order) and len(found) < limit and scores[order[position]] > MIN_SCORE:
         tied = [int(index) for index in order[position:] if scores[index] == scores[order[position]]]
-        index = _choose(tied, membership)
+        index = _choose(tied, question)
         paths = membership.paths(index)
         suspect = Suspect(
             element=membership.elements[index],
@@ -171,10 +172,14 @@ def _ranked(bad: Floats, total: Floats, question: Question, limit: int) -> list[
     return found
 
 
-def _choose(tied: list[int], membership: Membership) -> int:
-    """Of elements that explain equally, the smallest kind of which there is only one: two NICs that explain the same
-    are both innocent of it alone, the way between their racks is not."""
-    kinds = [membership.elements[index].kind for index in tied]
+def _choose(tied: list[int], question: Question) -> int:
+    """Of elements that explain equally, the one blamed before; else the smallest kind of which there is only one: two
+    NICs that explain the same are both innocent of it alone, the way between their racks is not."""
+    elements = [question.membership.elements[index] for index in tied]
+    for index, element in zip(tied, elements, strict=True):
+        if element in question.incumbents:
+            return index
+    kinds = [element.kind for element in elements]
     for index, kind in zip(tied, kinds, strict=True):
         if kinds.count(kind) == 1:
             return index

@@ -55,8 +55,8 @@ def judge(view: DelayView, open_incidents: Sequence[Incident]) -> list[Flag]:
         else:
             opening[incident.element] = ratio
     expected = np.full(len(slow), SLOW_RATIO)
-    question = Question(view.membership, expected, lambda suspect: _qualifies(view, suspect))
-    for blame in explain(slow, samples, question, list(opening)):
+    question = Question(view.membership, expected, lambda suspect: _qualifies(view, suspect), list(opening))
+    for blame in explain(slow, samples, question):
         suspect = blame.suspect
         flags.append(_flag(view, slow, suspect, opening.get(suspect.element, suspect.ratio), blame.replaces))
     return flags

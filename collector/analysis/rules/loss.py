@@ -66,9 +66,10 @@ def judge(view: LossView, open_incidents: Sequence[Incident], rule: LossRule) ->
             suspect.bad >= rule.min_lost
             and statistics.binomial_tail(suspect.bad, suspect.total, suspect.expected_ratio) < rule.p_value
         ),
+        list(opening),
     )
     whole_lost, whole_sent = lost.sum(axis=1), sent.sum(axis=1)
-    for blame in explain(whole_lost, whole_sent, question, list(opening)):
+    for blame in explain(whole_lost, whole_sent, question):
         suspect = blame.suspect
         known = suspect.element in opening
         if known or (alarmed[suspect.paths] & (whole_lost[suspect.paths] > 0)).any():
