@@ -112,10 +112,11 @@ class Nic:
                 resets = max(resets, found)
         self.resets += resets
         touched[max(touched)].resets += resets
-        for row, name in enumerate(samples.counters):
-            seen = np.flatnonzero(present[row])
-            if len(seen):
-                self.raw[name] = int(values[row, seen[-1]])
+        last = values.shape[1] - 1 - present[:, ::-1].argmax(axis=1)
+        newest = values[np.arange(len(last)), last].tolist()
+        for name, value, seen in zip(samples.counters, newest, present.any(axis=1).tolist(), strict=True):
+            if seen:
+                self.raw[name] = value
         self.time_ns, self.speed_bps = int(times[-1]), samples.speed_bps
         return list(touched.values())
 

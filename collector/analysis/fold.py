@@ -226,8 +226,7 @@ class Fold:
         parts.agents.changed(agent)
         for window, indexes in parts.network.rounds.close(agent.name, through_ns):
             parts.network.loading.label(window)
-            for index in indexes.tolist():
-                parts.totals.newest(window.row(index, parts.network.paths.ids[index]))
+            parts.totals.newest(window.rows(indexes, parts.network.paths.ids))
 
     def _keep(self, tx: Transaction, entry: LogEntry, decoded: Decoded) -> None:
         counts = self.parts.counts

@@ -105,8 +105,7 @@ def load(tx: Transaction, config: Config, stored: StoredRounds) -> tuple[Parts, 
         for row in tx.all(incidents, incidents.c.closed_time_ns.is_(None), incidents.c.rule.not_in(RULES))
     )
     totals = Totals(index)
-    for window in _newest_windows(tx):
-        totals.newest(window.row)
+    totals.newest(window.row for window in _newest_windows(tx))
     parts = Parts(
         config=config,
         position=position,

@@ -169,8 +169,7 @@ class Rounds:
         """Closed rows that are not written yet; they count as written from now on."""
         taken = []
         for window in self._windows.values():
-            changed = np.flatnonzero(window.changed).tolist()
-            taken += [window.stored(index, self._paths.ids[index]) for index in changed]
+            taken += window.stored(np.flatnonzero(window.changed), self._paths.ids)
             window.changed[:] = False
         return taken
 

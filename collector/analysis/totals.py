@@ -1,6 +1,6 @@
 """Running totals for metrics: they begin with the process and move only on young samples."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,10 @@ class Totals:
         self._paths = paths
         self._outcomes = np.zeros((0, OUTCOMES), np.int64)
         self._marks = np.zeros((0, 2), np.int64)  # duplicates, late
-        self._delays: dict[Group, tuple[NDArray[np.int64], int]] = {}
+        self._groups: list[Group] = []
+        self._group_of = np.zeros(0, np.intp)  # [path]: -1 while the path is not defined
+        self._delays = np.zeros((0, len(_BOUNDS) + 1), np.int64)  # [group, bin]
+        self._delay_sums = np.zeros(0, np.int64)
         self._newest: dict[int, RoundTripWindow] = {}
 
     def add(self, samples: RoundTripSamples, received_time_ns: int) -> None:
@@ -48,23 +51,18 @@ class Totals:
         self._add_delays(indexes, np.asarray(samples.round_trip_delays_ns), chosen)
 
     def _add_delays(self, indexes: NDArray[np.intp], delays: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
-        chosen = chosen & (delays >= 0)
-        for index in np.unique(indexes[chosen]).tolist():
-            row = self._paths.rows[index]
-            if row is None:
-                continue
-            mine = delays[chosen & (indexes == index)]
-            group = _group(row, self._paths.topology)
-            counts, total = self._delays.get(group, (np.zeros(len(_BOUNDS) + 1, np.int64), 0))
-            bins = np.searchsorted(_BOUNDS, mine, side="left")
-            counts += np.bincount(bins, minlength=len(_BOUNDS) + 1)
-            self._delays[group] = (counts, total + int(mine.sum()))
+        groups = self._group_of[indexes]
+        chosen = chosen & (delays >= 0) & (groups >= 0)
+        groups, mine = groups[chosen], delays[chosen]
+        np.add.at(self._delays, (groups, np.searchsorted(_BOUNDS, mine, side="left")), 1)
+        np.add.at(self._delay_sums, groups, mine)
 
-    def newest(self, row: RoundTripWindow) -> None:
-        """Notes a closed window, if it is the path's newest."""
-        known = self._newest.get(row.path_id)
-        if known is None or known.start_time_ns <= row.start_time_ns:
-            self._newest[row.path_id] = row
+    def newest(self, rows: Iterable[RoundTripWindow]) -> None:
+        """Notes closed windows, where they are the newest of their paths."""
+        for row in rows:
+            known = self._newest.get(row.path_id)
+            if known is None or known.start_time_ns <= row.start_time_ns:
+                self._newest[row.path_id] = row
 
     def windows(self) -> Mapping[int, RoundTripWindow]:
         """Newest closed window by path id."""
@@ -87,8 +85,8 @@ class Totals:
     def delays(self) -> list[DelayHistogram]:
         """Delay histograms of all pairs of racks."""
         return [
-            DelayHistogram(*group, tuple(counts.tolist()), total)
-            for group, (counts, total) in sorted(self._delays.items(), key=lambda item: item[0])
+            DelayHistogram(*group, tuple(self._delays[number].tolist()), int(self._delay_sums[number]))
+            for number, group in sorted(enumerate(self._groups), key=lambda entry: entry[1])
         ]
 
     def _grow(self, size: int) -> None:
@@ -97,6 +95,18 @@ class Totals:
             extra = max(extra, len(self._outcomes))
             self._outcomes = np.concatenate([self._outcomes, np.zeros((extra, OUTCOMES), np.int64)])
             self._marks = np.concatenate([self._marks, np.zeros((extra, 2), np.int64)])
+            self._group_of = np.concatenate([self._group_of, np.full(extra, -1, np.intp)])
+        for index in np.flatnonzero(self._group_of[:size] < 0).tolist():
+            row = self._paths.rows[index]
+            if row is not None:
+                self._group_of[index] = self._group_number(_group(row, self._paths.topology))
+
+    def _group_number(self, group: Group) -> int:
+        if group not in self._groups:
+            self._groups.append(group)
+            self._delays = np.concatenate([self._delays, np.zeros((1, len(_BOUNDS) + 1), np.int64)])
+            self._delay_sums = np.concatenate([self._delay_sums, np.zeros(1, np.int64)])
+        return self._groups.index(group)
 
 
 def _group(row: PathRow, topology: Topology) -> Group:

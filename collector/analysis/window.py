@@ -1,6 +1,6 @@
 """All paths over one stretch of 10 s, in arrays with one row a path."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ BUCKETS = WINDOW_NS // BUCKET_NS
 OUTCOMES = PACKET_OUTCOME_SKIPPED  # 1 … 7; column outcome - 1
 _IN_RATIO = (PACKET_OUTCOME_REPLIED, PACKET_OUTCOME_LOST, PACKET_OUTCOME_UNREACHABLE, PACKET_OUTCOME_CORRUPT)
 _LOST = (PACKET_OUTCOME_LOST, PACKET_OUTCOME_UNREACHABLE, PACKET_OUTCOME_CORRUPT)
+_IN_RATIO_LAST = PACKET_OUTCOME_CORRUPT  # outcomes up to here are inside
 IS_SENT = np.isin(np.arange(OUTCOMES + 1), _IN_RATIO)
 IS_LOST = np.isin(np.arange(OUTCOMES + 1), _LOST)
 _NO_DELAY = np.iinfo(np.int64).max
@@ -145,41 +146,53 @@ class Window:
             edges = statistics.histogram_quantiles(self.histogram[paths], percent)
             getattr(self, name)[paths] = np.where(edges < 0, -1, np.minimum(edges, self.delay_max[paths]))
 
-    def row(self, path: int, path_id: int) -> RoundTripWindow:
-        """One path's statistics."""
-        counts = [int(count) for count in self.outcomes[path]]
-        samples = int(self.histogram[path].sum())
-        has_delay = samples > 0
-        return RoundTripWindow(
-            path_id=path_id,
-            start_time_ns=self.start_time_ns,
-            length_ns=WINDOW_NS,
-            sent=sum(counts[outcome - 1] for outcome in _IN_RATIO),
-            replied=counts[PACKET_OUTCOME_REPLIED - 1],
-            lost=counts[PACKET_OUTCOME_LOST - 1],
-            unreachable=counts[PACKET_OUTCOME_UNREACHABLE - 1],
-            corrupt=counts[PACKET_OUTCOME_CORRUPT - 1],
-            unresolved=counts[PACKET_OUTCOME_UNRESOLVED - 1],
-            send_failed=counts[PACKET_OUTCOME_SEND_FAILED - 1],
-            skipped=counts[PACKET_OUTCOME_SKIPPED - 1],
-            duplicates=int(self.duplicates[path]),
-            late=int(self.late[path]),
-            delay_samples=samples,
-            delay_min_ns=int(self.delay_min[path]) if has_delay else None,
-            delay_p50_ns=int(self.delay_p50[path]) if has_delay else None,
-            delay_p99_ns=int(self.delay_p99[path]) if has_delay else None,
-            delay_max_ns=int(self.delay_max[path]) if has_delay else None,
-            loaded_by=self.loaded_by.get(path),
+    def rows(self, paths: Indexes, path_ids: Sequence[int]) -> list[RoundTripWindow]:
+        """Statistics of some paths; ``path_ids`` are the ids of all."""
+        columns = zip(
+            paths.tolist(),
+            self.outcomes[paths].tolist(),
+            self.duplicates[paths].tolist(),
+            self.late[paths].tolist(),
+            self.histogram[paths].sum(axis=1).tolist(),
+            self.delay_min[paths].tolist(),
+            self.delay_p50[paths].tolist(),
+            self.delay_p99[paths].tolist(),
+            self.delay_max[paths].tolist(),
+            strict=True,
         )
+        return [
+            RoundTripWindow(
+                path_id=path_ids[path],
+                start_time_ns=self.start_time_ns,
+                length_ns=WINDOW_NS,
+                sent=sum(outcomes[:_IN_RATIO_LAST]),
+                replied=outcomes[PACKET_OUTCOME_REPLIED - 1],
+                lost=outcomes[PACKET_OUTCOME_LOST - 1],
+                unreachable=outcomes[PACKET_OUTCOME_UNREACHABLE - 1],
+                corrupt=outcomes[PACKET_OUTCOME_CORRUPT - 1],
+                unresolved=outcomes[PACKET_OUTCOME_UNRESOLVED - 1],
+                send_failed=outcomes[PACKET_OUTCOME_SEND_FAILED - 1],
+                skipped=outcomes[PACKET_OUTCOME_SKIPPED - 1],
+                duplicates=duplicates,
+                late=late,
+                delay_samples=samples,
+                delay_min_ns=delay_min if samples else None,
+                delay_p50_ns=p50 if samples else None,
+                delay_p99_ns=p99 if samples else None,
+                delay_max_ns=delay_max if samples else None,
+                loaded_by=self.loaded_by.get(path),
+            )
+            for path, outcomes, duplicates, late, samples, delay_min, p50, p99, delay_max in columns
+        ]
 
-    def stored(self, path: int, path_id: int) -> StoredWindow:
-        """One path's statistics with what is needed to judge it again later."""
-        bins = np.flatnonzero(self.histogram[path])
-        return StoredWindow(
-            self.row(path, path_id),
-            np.concatenate([self.sent[path], self.lost[path]]).astype("<u2").tobytes(),
-            np.stack([bins, self.histogram[path, bins]]).astype("<u4").tobytes(),
-        )
+    def stored(self, paths: Indexes, path_ids: Sequence[int]) -> list[StoredWindow]:
+        """The same with what is needed to judge these paths again later."""
+        buckets = np.concatenate([self.sent[paths], self.lost[paths]], axis=1).astype("<u2")
+        return [
+            StoredWindow(row, counts.tobytes(), np.concatenate([bins, histogram[bins]]).astype("<u4").tobytes())
+            for row, counts, histogram in zip(self.rows(paths, path_ids), buckets, self.histogram[paths], strict=True)
+            for bins in histogram.nonzero()
+        ]
 
     def restore(self, path: int, stored: StoredWindow) -> None:
         """Puts back what ``stored`` gave away."""

@@ -112,8 +112,8 @@ class MeasuredLog:
         self.control = FakeChain("collector", pb.BATCH_CLASS_CONTROL, bytes(15) + b"\xff", 99)
         self.members = {
             node.name: Member(
-                FakeChain(node.name, pb.BATCH_CLASS_EVIDENCE, bytes([number]) * 16, number + 1),
-                FakeChain(node.name, pb.BATCH_CLASS_TELEMETRY, bytes([number + 100]) * 16, number + 1),
+                FakeChain(node.name, pb.BATCH_CLASS_EVIDENCE, number.to_bytes(16, "big"), number + 1),
+                FakeChain(node.name, pb.BATCH_CLASS_TELEMETRY, (number + (1 << 64)).to_bytes(16, "big"), number + 1),
             )
             for number, node in enumerate(config.nodes)
         }

@@ -6,6 +6,7 @@ import numpy as np
 
 from bandwitness.v1 import record_pb2 as pb
 from collector.analysis.window import SECOND, Window
+from collector.model import RoundTripWindow
 
 T0 = 1_767_225_600 * SECOND
 OUTCOMES = [
@@ -28,10 +29,15 @@ def filled(delays: list[int], outcomes: Sequence[int] | None = None) -> Window:
     return window
 
 
+def only(window: Window) -> RoundTripWindow:
+    (row,) = window.rows(np.array([0]), [7])
+    return row
+
+
 def test_our_own_failures_are_outside_the_loss_ratio() -> None:
     window = filled([100, 200, -1, -1, -1, -1, -1, -1], OUTCOMES)
     window.close("n1", [0])
-    row = window.row(0, 7)
+    row = only(window)
     assert (row.sent, row.replied, row.lost, row.unreachable, row.corrupt) == (5, 2, 1, 1, 1)
     assert (row.unresolved, row.send_failed, row.skipped) == (1, 1, 1)
     assert window.sent[0].tolist() == [2, 2, 1, 0, 0]
@@ -41,7 +47,7 @@ def test_our_own_failures_are_outside_the_loss_ratio() -> None:
 def test_quantiles_are_exact_within_the_window() -> None:
     window = filled([5, 3, 9, 1, 7])
     window.close("n1", [0])
-    row = window.row(0, 7)
+    row = only(window)
     assert (row.delay_min_ns, row.delay_p50_ns, row.delay_p99_ns, row.delay_max_ns, row.delay_samples) == (
         1,
         5,
@@ -54,7 +60,7 @@ def test_quantiles_are_exact_within_the_window() -> None:
 def test_case_15_total_loss_has_no_delay() -> None:
     window = filled([-1, -1, -1], [pb.PACKET_OUTCOME_LOST] * 3)
     window.close("n1", [0])
-    row = window.row(0, 7)
+    row = only(window)
     assert (row.sent, row.lost) == (3, 3)
     assert (row.delay_min_ns, row.delay_p50_ns, row.delay_p99_ns, row.delay_max_ns) == (None, None, None, None)
 
@@ -62,7 +68,7 @@ def test_case_15_total_loss_has_no_delay() -> None:
 def test_case_19_a_reply_without_a_usable_delay_counts_as_received() -> None:
     window = filled([400_000, -1, 400_000])
     window.close("n1", [0])
-    row = window.row(0, 7)
+    row = only(window)
     assert (row.sent, row.replied, row.lost, row.delay_samples) == (3, 3, 0, 2)
     assert row.delay_min_ns == row.delay_max_ns == 400_000
 
@@ -73,7 +79,7 @@ def test_marks_change_nothing_but_their_own_counts() -> None:
     window.mark(0, pb.PACKET_MARK_DUPLICATE, closed=False)
     window.mark(0, pb.PACKET_MARK_DUPLICATE, closed=False)
     window.close("n1", [0])
-    row = window.row(0, 7)
+    row = only(window)
     assert (row.sent, row.lost, row.duplicates, row.late) == (2, 1, 2, 1)
 
 
@@ -90,10 +96,11 @@ def test_a_closed_row_takes_late_samples_and_goes_through_the_store_unchanged() 
         closed=True,
     )
     assert window.changed[0]
-    row = window.row(0, 7)
+    row = only(window)
     assert (row.sent, row.lost, row.delay_samples) == (3, 1, 2)
     again = Window(T0)
-    again.restore(3, window.stored(0, 7))
-    assert again.row(3, 7) == row
-    assert again.stored(3, 7) == window.stored(0, 7)
+    (stored,) = window.stored(np.array([0]), [7])
+    again.restore(3, stored)
+    assert again.stored(np.array([3]), [0, 0, 0, 7]) == [stored]
+    assert stored.row == row
     assert again.lost[3].tolist() == [0, 0, 0, 0, 1]
