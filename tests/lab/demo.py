@@ -50,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.print("\nStopped.")
         status = INTERRUPTED
+    except SystemExit as left:
+        status = int(left.code or 0)
     except (LabUnavailableError, PortInUseError) as error:
         console.print(f"The demo cannot run here. {error}", markup=False, highlight=False, soft_wrap=True)
         status = 1
@@ -64,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _leave(number: int, _: FrameType | None) -> None:
-    raise SystemExit(128 + number)  # so that every block is left, and the lab with them
+    sys.exit(128 + number)  # so that every block is left, and the lab with them
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -19,7 +19,8 @@ def loss_at_host(lab: Lab, name: str, ratio: float, *, outwards: bool = True, in
     """Drops ``ratio`` of the packets on a host's data link, for as long as the block runs.
 
     Always where a packet arrives, never where it leaves: a drop on the way out is told to the sender as ENOBUFS or
-    EPERM, and would be a failure to send, not loss.
+    EPERM, and would be a failure to send, not loss. ARP is spared: losing one of its packets silences a pair for a
+    second, which is no longer random loss.
     """
     host = lab.topology.host(name)
     with contextlib.ExitStack() as stack:
@@ -50,7 +51,7 @@ def _drop(lab: Lab, namespace: str | None, nic: str, ratio: float) -> Iterator[N
     rules = (
         f"table netdev {table} {{ chain arriving {{\n"
         f"  type filter hook ingress device {nic} priority 0\n"
-        f"  numgen random mod 1000000 < {math.ceil(ratio * 1_000_000)} drop\n}}\n}}\n"
+        f"  meta protocol != arp numgen random mod 1000000 < {math.ceil(ratio * 1_000_000)} drop\n}}\n}}\n"
     )
     lab.run(namespace, ["nft", "-f", "-"], text=rules)
     try:

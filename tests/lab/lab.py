@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -90,6 +90,7 @@ class Lab:
             stdout=output,
             stderr=subprocess.STDOUT,
             pass_fds=pass_fds,
+            process_group=0,  # Ctrl-C is for us, who then end them in order
         )
         self._processes.append(process)
         return process
@@ -145,6 +146,7 @@ class Lab:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
+                process_group=0,
             )
         except FileNotFoundError:
             raise LabUnavailableError("The program unshare is missing. As root: apt-get install util-linux") from None
@@ -200,22 +202,31 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def end_strays() -> int:
-    """Ends processes of labs whose maker is gone; gives how many. They are told by the mark in their environment."""
-    ended = 0
+def _marked() -> Iterator[tuple[int, int, str]]:
+    """Every process of a lab that we may see: its id, and its maker's id and start time."""
     for environment in Path("/proc").glob("[0-9]*/environ"):
         try:
             words = environment.read_bytes().split(b"\0")
         except OSError:
             continue
-        marks = [word.decode().partition("=")[2] for word in words if word.startswith(MARK.encode() + b"=")]
-        if not marks:
-            continue
-        maker, _, started = marks[0].partition("-")
-        if maker.isdecimal() and _start_time(int(maker)) != started:
-            _kill(int(environment.parent.name))
-            ended += 1
-    return ended
+        for word in words:
+            name, _, value = word.partition(b"=")
+            maker, _, started = value.decode(errors="replace").partition("-")
+            if name == MARK.encode() and maker.isdecimal():
+                yield int(environment.parent.name), int(maker), started
+
+
+def processes_of_labs(maker: int) -> list[int]:
+    """Every process of the labs that the process ``maker`` made, told by the mark in their environment."""
+    return [pid for pid, of, _ in _marked() if of == maker]
+
+
+def end_strays() -> int:
+    """Ends processes of labs whose maker is gone; gives how many."""
+    strays = [pid for pid, maker, started in _marked() if _start_time(maker) != started]
+    for pid in strays:
+        _kill(pid)
+    return len(strays)
 
 
 def wait_for(what: str, condition: Callable[[], bool], *, within: float, every: float = 0.1) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from tests.lab import demo, verdict
 from tests.lab.demo_view import incident_lines, metric_lines, result
+from tests.lab.lab import processes_of_labs, wait_for
 from tests.lab.topology import Tenant, Topology
 
 ROOT = Path(__file__).parents[2]
@@ -113,6 +115,25 @@ def test_wrong_usage_is_said_at_once(words: list[str], capsys: pytest.CaptureFix
         demo.main(words)
     assert left.value.code == 2
     assert "usage: deploy/demo.sh" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_demo_that_is_stopped_leaves_nothing(number: int, status: int, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "tests.lab.demo", "--port", "0"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process.stdout as said:
+        assert any(line.startswith("Agents connected: gpu-r1-01") for line in said)
+        assert len(list(tmp_path.glob("bandwitness-demo-*"))) == 1
+        process.send_signal(number)
+        assert process.wait(timeout=20) == status
+    wait_for("the end of everything", lambda: processes_of_labs(process.pid) == [], within=10)
+    assert list(tmp_path.glob("bandwitness-demo-*")) == []
 
 
 @pytest.mark.long

@@ -8,12 +8,14 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.lab.faults import CompetingTenant, link_down, loss_at_host, loss_at_uplink
-from tests.lab.lab import MARK, Lab, LabError, LabUnavailableError, end_strays, wait_for
+from tests.lab.lab import Lab, LabError, LabUnavailableError, end_strays, processes_of_labs, wait_for
 from tests.lab.topology import COLLECTOR, COLLECTOR_ADDRESS, Host, Tenant, Topology, oversold_by_seed
 
 TWO_RACKS = {"r1": 2, "r2": 2}
@@ -44,18 +46,6 @@ def root_namespace() -> tuple[str, str, str]:
         ).stdout
 
     return words("ip", "-br", "link"), words("ip", "-br", "address"), words("ip", "netns")
-
-
-def processes_of(maker: int) -> list[int]:
-    """Every process of the labs that ``maker`` made."""
-    found = []
-    for environment in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if f"{MARK}={maker}-".encode() in environment.read_bytes():
-                found.append(int(environment.parent.name))
-        except OSError:
-            continue
-    return found
 
 
 def test_hosts_reach_each_other_and_the_collector_and_the_root_namespace_stays_as_it_was() -> None:
@@ -97,7 +87,7 @@ def test_a_failing_block_takes_the_lab_and_its_processes_with_it() -> None:
         block()
     assert process is not None
     assert process.returncode == -signal.SIGKILL
-    wait_for("the end of everything", lambda: processes_of(os.getpid()) == [], within=10)
+    wait_for("the end of everything", lambda: processes_of_labs(os.getpid()) == [], within=10)
 
 
 def test_a_lab_dies_with_its_maker_even_by_sigkill() -> None:
@@ -113,23 +103,29 @@ def test_a_lab_dies_with_its_maker_even_by_sigkill() -> None:
     assert maker.stdout is not None
     with maker.stdout:
         assert maker.stdout.readline() == b"up\n"
-        assert len(processes_of(maker.pid)) == 3
+        assert len(processes_of_labs(maker.pid)) == 3
         maker.kill()
         maker.wait(timeout=10)
-    wait_for("all but the orphan to end", lambda: len(processes_of(maker.pid)) <= 1, within=10)
+    wait_for("all but the orphan to end", lambda: len(processes_of_labs(maker.pid)) <= 1, within=10)
     end_strays()
-    wait_for("the orphan to end", lambda: processes_of(maker.pid) == [], within=10)
+    wait_for("the orphan to end", lambda: processes_of_labs(maker.pid) == [], within=10)
 
 
-def test_an_ordinary_user_can_have_a_lab_or_is_told_the_cure(tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A directory that every user may read, which pytest's own are not."""
+    with tempfile.TemporaryDirectory(prefix="bandwitness-lab-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def test_an_ordinary_user_can_have_a_lab_or_is_told_the_cure(open_place: Path) -> None:
     # Run by the base interpreter on copies of two files that need nothing but the standard library: neither the
     # checkout nor the virtual environment need be readable for that user.
-    place = tmp_path_factory.mktemp("ordinary") / "tests" / "lab"
+    place = open_place / "tests" / "lab"
     place.mkdir(parents=True)
     for name in ("lab.py", "topology.py"):
         shutil.copy(Path(__file__).with_name(name), place / name)
-    for directory in (place, *list(place.parents)[:4]):
-        directory.chmod(0o755)
     program = (
         "from tests.lab.lab import Lab, LabUnavailableError; from tests.lab.topology import Topology\n"
         "try:\n"
@@ -142,8 +138,9 @@ def test_an_ordinary_user_can_have_a_lab_or_is_told_the_cure(tmp_path_factory: p
     become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
     interpreter = getattr(sys, "_base_executable", sys.executable)
     done = subprocess.run(
-        [*become, interpreter, "-c", program], cwd=place.parents[1], capture_output=True, text=True, check=True
+        [*become, interpreter, "-c", program], cwd=open_place, capture_output=True, text=True, check=False
     )
+    assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(("works", "Network namespaces cannot be made by an ordinary user here")), done.stdout
 
 
