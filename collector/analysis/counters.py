@@ -114,7 +114,7 @@ class Nic:
         touched[max(touched)].resets += resets
         last = values.shape[1] - 1 - present[:, ::-1].argmax(axis=1)
         newest = values[np.arange(len(last)), last].tolist()
-        for name, value, seen in zip(samples.counters, newest, present.any(axis=1).tolist(), strict=True):
+        for name, value, seen in zip(samples.counters, newest, np.any(present, axis=1), strict=True):
             if seen:
                 self.raw[name] = value
         self.time_ns, self.speed_bps = int(times[-1]), samples.speed_bps

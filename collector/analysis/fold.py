@@ -75,6 +75,7 @@ class Fold:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.changes: list[Change] = []  # incidents that changed, until the caller takes them
+        self._written: set[int] = set()  # ids of definitions
 
     # ------------------------------------------------------------ entries
 
@@ -169,20 +170,25 @@ class Fold:
         for path in decoded.paths:
             if path.protocol in THROUGHPUT:
                 parts.swings.define(path)
-                new.append(path)
+                if self._is_new(path.path_id):
+                    new.append(path)
             elif parts.network.paths.define(path):
                 new.append(path)
         tx.add(paths, [path_values(path) for path in new])
-        tx.add(
-            profiles, [{"profile_id": signed(row.profile_id), "definition": row.definition} for row in decoded.profiles]
-        )
-        tx.add(
-            counter_sets,
-            [
-                {"counter_set_id": signed(row.counter_set_id), "definition": row.definition}
-                for row in decoded.counter_sets
-            ],
-        )
+        for row in decoded.profiles:
+            if self._is_new(row.profile_id):
+                tx.add(profiles, [{"profile_id": signed(row.profile_id), "definition": row.definition}])
+        for counters in decoded.counter_sets:
+            if self._is_new(counters.counter_set_id):
+                values = {"counter_set_id": signed(counters.counter_set_id), "definition": counters.definition}
+                tx.add(counter_sets, [values])
+
+    def _is_new(self, definition_id: int) -> bool:
+        """Whether this process writes a definition for the first time; agents repeat theirs."""
+        if definition_id in self._written:
+            return False
+        self._written.add(definition_id)
+        return True
 
     def _round_trips(self, samples: RoundTripSamples, agent: Agent, entry: LogEntry) -> None:
         parts = self.parts
