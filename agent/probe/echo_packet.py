@@ -17,8 +17,8 @@ MAX_PAYLOAD_BYTES = 8972  # a 9000 byte frame's worth of IPv4: probes are small
 TOKEN_BYTES = 8
 
 _MESSAGE = Struct("!BBHHH8sIQ")
-_QUOTE = Struct("!BBHHH")
-_QUOTE_PAYLOAD = Struct("!8sIQ")
+_HEADER = Struct("!BBHHH")
+_PAYLOAD = Struct("!8sIQ")
 _ONES = 0xFFFF
 
 
@@ -116,28 +116,28 @@ def parse_reply(message: bytes, offset: int, ip_version: int) -> Reply | None:
 
 def parse_stub(message: bytes, ip_version: int) -> tuple[int, int] | None:
     """Identifier and wire sequence of a reply too short for our payload; None when it is no echo reply."""
-    try:
-        kind, code, _, identifier, wire_sequence = _QUOTE.unpack_from(message)
-    except error:
-        return None
-    if code or kind != (ECHO_REPLY_V4 if ip_version == 4 else ECHO_REPLY_V6):
-        return None
-    return identifier, wire_sequence
+    return _parse_header(message, ECHO_REPLY_V4 if ip_version == 4 else ECHO_REPLY_V6)
 
 
 def parse_quote(quoted: bytes, ip_version: int) -> Quote | None:
     """Reads the ICMP part of a packet quoted by an ICMP error; None when it was no echo request."""
-    try:
-        kind, code, _, identifier, wire_sequence = _QUOTE.unpack_from(quoted)
-    except error:
+    header = _parse_header(quoted, ECHO_REQUEST_V4 if ip_version == 4 else ECHO_REQUEST_V6)
+    if header is None:
         return None
-    if code or kind != (ECHO_REQUEST_V4 if ip_version == 4 else ECHO_REQUEST_V6):
-        return None
+    identifier, wire_sequence = header
     try:
-        token, slot, sequence = _QUOTE_PAYLOAD.unpack_from(quoted, HEADER_BYTES)
+        token, slot, sequence = _PAYLOAD.unpack_from(quoted, HEADER_BYTES)
     except error:
         return Quote(identifier, wire_sequence, None, 0, 0)
     return Quote(identifier, wire_sequence, token, slot, sequence)
+
+
+def _parse_header(message: bytes, kind: int) -> tuple[int, int] | None:
+    try:
+        found, code, _, identifier, wire_sequence = _HEADER.unpack_from(message)
+    except error:
+        return None
+    return None if code or found != kind else (identifier, wire_sequence)
 
 
 def message_offset(packet: bytes) -> int:

@@ -71,23 +71,15 @@ class EchoSession:
     async def run(self) -> None:
         """Probes until cancelled."""
         with hold_receive_stamping():
-            await self._run()
-
-    async def _run(self) -> None:
-        remarks = []
-        for ip_version in (4, 6):
-            method = self.rights.method(ip_version)
-            if method is not None:
-                remarks.append(warm_up(self._opener, method, ip_version, self._wire.identifier()))
-        self._remark = "; ".join(remark for remark in remarks if remark)
-        try:
-            while True:
-                self.tick()
+            self._warm_up()
+            try:
+                while True:
+                    self.tick()
+                    self._watch()
+                    await self._clock.sleep_until(self._book.next_wake_ns(self._clock.monotonic_ns()))
+            finally:
+                self._wire.keep(set())
                 self._watch()
-                await self._clock.sleep_until(self._book.next_wake_ns(self._clock.monotonic_ns()))
-        finally:
-            self._wire.keep(set())
-            self._watch()
 
     def tick(self) -> None:
         """Sends what is due, then reads what is there: the send stamps are, mostly, at once."""
@@ -139,6 +131,15 @@ class EchoSession:
         details = broken + details
         details += [remark for remark in (self._remark, self.rights.remark) if remark]
         return PartState("echo", working=True, state=state, detail="; ".join(details)[:MAX_DETAIL])
+
+    def _warm_up(self) -> None:
+        methods = ((ip_version, self.rights.method(ip_version)) for ip_version in (4, 6))
+        remarks = [
+            warm_up(self._opener, method, ip_version, self._wire.identifier())
+            for ip_version, method in methods
+            if method is not None
+        ]
+        self._remark = "; ".join(remark for remark in remarks if remark)
 
     def _watch(self) -> None:
         """Lets the event loop watch the sockets that there are now."""

@@ -88,6 +88,7 @@ class Iperf3:
             return run.without_process(pb.RUN_OUTCOME_BAD_PARAMETERS, str(error))
         if not await run.quiet_until(begin_ns, limit_ratio):
             return run.without_process(pb.RUN_OUTCOME_SKIPPED_OWN_TRAFFIC, "the NIC carries traffic of its own")
+        run.begin()
         return program, profile
 
     # ------------------------------------------------------------ client
@@ -109,7 +110,6 @@ class Iperf3:
         if isinstance(ready, ThroughputRun):
             return ready
         program, profile = ready
-        run.begin()
         tries = 0
         while True:
             tries += 1
@@ -138,7 +138,6 @@ class Iperf3:
         if isinstance(ready, ThroughputRun):
             return ready
         program, profile = ready
-        run.begin()
         report = await self._serve(run, program, profile, last_attempt_ns, deadline_ns)
         after = self._port_fault(slot.server.address, slot.port)
         in_use = after is not None and after[0] == pb.RUN_OUTCOME_PORT_IN_USE

@@ -58,6 +58,7 @@ class Run:
         return not gate.tripped
 
     def begin(self) -> None:
+        """The readings that those of ``end`` are held against."""
         self._nic_first = gates.read_nic(self._root, self._nic)
         self._anchor_first = self._clock.anchor()
         self._begin_ns = self._start_ns = self._clock.monotonic_ns()
@@ -81,10 +82,12 @@ class Run:
         return parse_report(text, self._role, reverse=reverse, udp=udp, stderr=stderr)
 
     def stranger(self, address: str) -> None:
+        """Somebody used the server up who was not planned; the first MAX_STRANGERS are recorded."""
         if len(self._strangers) < MAX_STRANGERS:
             self._strangers.append(address)
 
     def end(self, report: Report, profile: pb.Profile, limit_ratio: float) -> ThroughputRun:
+        """The record of a run for which a process was (or, at a server without a port, would have been) started."""
         nic, anchor, now_ns = gates.read_nic(self._root, self._nic), self._clock.anchor(), self._clock.monotonic_ns()
         omitted = sum(interval.bytes for interval in report.intervals if interval.omitted)
         counted = sum(interval.bytes for interval in report.intervals if not interval.omitted)

@@ -1,4 +1,4 @@
-"""Memory and CPU time of one process, from ``/proc`` under a given root.
+"""Memory and CPU time of our own process, from ``/proc`` under a given root.
 
 ``statm`` and ``stat`` instead of psutil: two small reads, and exact against a captured tree.
 """
@@ -32,9 +32,9 @@ def parse(statm: str, stat: str, *, page_bytes: int, ticks_per_second: int) -> P
     return ProcessLoad(resident_pages * page_bytes, ticks * 1_000_000_000 // ticks_per_second)
 
 
-def read_process(root: Path, pid: int | None = None) -> ProcessLoad | None:
-    """Load of a process, by default our own; None where it is gone or not ours to see."""
-    directory = root / "proc" / ("self" if pid is None else str(pid))
+def read_process(root: Path) -> ProcessLoad | None:
+    """What this process costs; None where ``/proc`` does not say."""
+    directory = root / "proc/self"
     try:
         return parse(
             (directory / "statm").read_text(),

@@ -1,6 +1,5 @@
 """Memory and CPU time of a process from /proc."""
 
-import os
 import resource
 from pathlib import Path
 
@@ -25,7 +24,7 @@ def test_other_text_is_refused(statm: str, stat: str) -> None:
 
 def test_our_own_process_from_the_kernel() -> None:
     load = read_process(Path("/"))
-    again = read_process(Path("/"), os.getpid())
+    again = read_process(Path("/"))
     assert load is not None
     assert again is not None
     # The kernel sums both figures from per-CPU counters, a little apart.
@@ -33,5 +32,5 @@ def test_our_own_process_from_the_kernel() -> None:
     assert again.cpu_time_ns >= load.cpu_time_ns > 0
 
 
-def test_a_process_that_is_gone_has_no_load(tmp_path: Path) -> None:
+def test_without_proc_there_is_no_load(tmp_path: Path) -> None:
     assert read_process(tmp_path) is None
