@@ -6,7 +6,7 @@ from collector.analysis.fold import Parts
 from collector.analysis.snapshot import Snapshot
 from collector.model import Incident, PathStatus, Swing
 from collector.store.nodes import node_rows
-from collector.store.status import round_trip_status, swing_status, throughput_status
+from collector.store.status import swing_status, throughput_status
 
 
 def snapshot(parts: Parts, *, made_time_ns: int, lag_ns: int, lag_entries: int, step_errors: int) -> Snapshot:
@@ -43,12 +43,7 @@ def _incidents(parts: Parts) -> list[Incident]:
 
 
 def _paths(parts: Parts) -> Mapping[int, PathStatus]:
-    windows = parts.totals.windows()
-    found = {
-        row.path_id: round_trip_status(row, windows.get(row.path_id))
-        for row in parts.network.paths.rows
-        if row is not None
-    }
+    found = parts.totals.statuses()
     newest: dict[int, tuple[int, Swing]] = {}
     for swing in parts.swings.all():
         if swing.through_time_ns >= newest.get(swing.path_id, (0, swing))[0]:

@@ -59,6 +59,7 @@ class Runner:
         self._suspect: int | None = None  # the entry that failed alone
         self._step_errors = 0
         self._published_ns = 0
+        self._unpublished = True
         self._tidied_ns = 0
         self._progress_ns = wall_ns()
         self._snapshot = Snapshot(made_time_ns=self._progress_ns)
@@ -142,7 +143,8 @@ class Runner:
             self._speaker.note(fold.changes)
             fold.changes.clear()
             listened_ns = position.received_ns if entries else now_ns
-            self._speaker.say(tx, listened_ns, now_ns)
+            if self._log.last_position - position.position <= STEP_ENTRIES:
+                self._speaker.say(tx, listened_ns, now_ns)
             if now_ns - self._tidied_ns >= TIDY_NS:
                 persist.tidy(tx, fold.parts)
                 swept = sweep(tx, now_ns)
@@ -178,6 +180,8 @@ class Runner:
                         fold.apply_again(entry)
                 again_from = entries[-1].position if entries else parts.position.position
             persist.take_up_judging(tx, parts)
+            self._speaker = Speaker()
+            self._speaker.take_up(tx)
         return fold
 
     def _publish(self, fold: Fold, entries: Sequence[LogEntry], now_ns: int) -> None:
@@ -185,8 +189,11 @@ class Runner:
         lag_entries = max(self._log.last_position - position.position, 0)
         if entries or not lag_entries:
             self._progress_ns = now_ns
-        if now_ns - self._published_ns < PUBLISH_NS and lag_entries:
+        self._unpublished |= bool(entries)
+        caught_up = self._unpublished and not entries
+        if not caught_up and now_ns - self._published_ns < PUBLISH_NS:
             return
+        self._unpublished = False
         self._published_ns = now_ns
         self._snapshot = publish.snapshot(
             fold.parts,

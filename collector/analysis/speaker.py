@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from collector.analysis.incidents import Change
 from collector.analysis.window import SECOND
 from collector.model import Alert, Incident
 from collector.store import tables
-from collector.store.rows import alert_values
+from collector.store.rows import alert_values, read_alert, read_incident
 from collector.store.writer import Transaction
 
 CAUGHT_UP_NS = 60 * SECOND  # while the log is being read again, nothing new is being said
@@ -27,13 +27,27 @@ class Speaker:
     def __init__(self) -> None:
         self._unsaid: dict[str, Change] = {}
 
+    def take_up(self, tx: Transaction) -> None:
+        """Finds what a process before this one may not have come to say."""
+        table, incidents = tables.alerts, tables.incidents
+        newest = select(func.max(table.c.id)).group_by(table.c.incident_id)
+        pending = tx.all(table, table.c.id.in_(newest), table.c.status.in_(("raised", "changed")))
+        for row in pending:
+            known = tx.all(incidents, incidents.c.incident_id == row["incident_id"])
+            incident = read_incident(known[0]) if known else _as_said(read_alert(row))
+            self._unsaid[incident.incident_id] = Change(incident, incident.updated_time_ns, withdrawn=not known)
+        for row in tx.all(incidents, incidents.c.closed_time_ns.is_(None)):
+            incident = read_incident(row)
+            self._unsaid[incident.incident_id] = Change(incident, incident.updated_time_ns)
+
     def note(self, changes: Iterable[Change]) -> None:
         """Remembers what there will be to say."""
         for change in changes:
             self._unsaid[change.incident.incident_id] = change
 
     def say(self, tx: Transaction, received_ns: int, now_ns: int) -> list[Alert]:
-        """Writes down what is new, unless analysis is still far behind ``now_ns``."""
+        """Writes down what is new, unless analysis is still far behind ``now_ns``. The caller does not ask either while
+        there are many entries to come: what was said before may yet come out again."""
         if now_ns - received_ns > CAUGHT_UP_NS or not self._unsaid:
             return []
         alerts = []
@@ -74,4 +88,20 @@ def _alert(incident: Incident, status: str, now_ns: int) -> Alert:
         severity=incident.severity,
         opened_time_ns=incident.opened_time_ns,
         summary=incident.summary,
+    )
+
+
+def _as_said(alert: Alert) -> Incident:
+    """What is left of an incident that is not on record any more."""
+    return Incident(
+        incident_id=alert.incident_id,
+        rule=alert.rule,
+        rule_version=0,
+        element=alert.element,
+        severity=alert.severity,
+        opened_time_ns=alert.opened_time_ns,
+        closed_time_ns=None,
+        updated_time_ns=alert.opened_time_ns,
+        summary=alert.summary,
+        values={},
     )

@@ -1,6 +1,6 @@
 """Running totals for metrics: they begin with the process and move only on young samples."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,8 @@ from collector.analysis.elements import Topology
 from collector.analysis.paths import PathIndex
 from collector.analysis.snapshot import DELAY_BOUNDS_NS, YOUNG_NS, DelayHistogram, PathTotals
 from collector.analysis.window import OUTCOMES
-from collector.model import PathRow, RoundTripSamples, RoundTripWindow
+from collector.model import PathRow, PathStatus, RoundTripSamples, RoundTripWindow
+from collector.store.status import round_trip_status
 
 _BOUNDS = np.array(DELAY_BOUNDS_NS, np.int64)
 Group = tuple[str, str, str]  # racks (or a target) at both ends, lane
@@ -27,7 +28,7 @@ class Totals:
         self._group_of = np.zeros(0, np.intp)  # [path]: -1 while the path is not defined
         self._delays = np.zeros((0, len(_BOUNDS) + 1), np.int64)  # [group, bin]
         self._delay_sums = np.zeros(0, np.int64)
-        self._newest: dict[int, RoundTripWindow] = {}
+        self._statuses: dict[int, PathStatus] = {}
 
     def add(self, samples: RoundTripSamples, received_time_ns: int) -> None:
         """Counts the young samples of a record."""
@@ -60,27 +61,24 @@ class Totals:
     def newest(self, rows: Iterable[RoundTripWindow]) -> None:
         """Notes closed windows, where they are the newest of their paths."""
         for row in rows:
-            known = self._newest.get(row.path_id)
-            if known is None or known.start_time_ns <= row.start_time_ns:
-                self._newest[row.path_id] = row
+            known = self._statuses.get(row.path_id)
+            if known is None or known.window_start_time_ns is None or known.window_start_time_ns <= row.start_time_ns:
+                index = self._paths.find(row.path_id)
+                path = self._paths.rows[index] if index is not None else None
+                if path is not None:
+                    self._statuses[row.path_id] = round_trip_status(path, row)
 
-    def windows(self) -> Mapping[int, RoundTripWindow]:
-        """Newest closed window by path id."""
-        return self._newest
+    def statuses(self) -> dict[int, PathStatus]:
+        """Every defined round-trip path with its newest closed window."""
+        if len(self._statuses) < len(self._paths):
+            for row in self._paths.rows:
+                if row is not None and row.path_id not in self._statuses:
+                    self._statuses[row.path_id] = round_trip_status(row, None)
+        return dict(self._statuses)
 
-    def by_path(self) -> dict[int, PathTotals]:
-        """Totals of all defined paths."""
-        found = {}
-        for index, row in enumerate(self._paths.rows):
-            if row is not None and index < len(self._outcomes):
-                found[row.path_id] = PathTotals(
-                    path_id=row.path_id,
-                    src=row.source.node,
-                    outcomes=tuple(self._outcomes[index].tolist()),
-                    duplicates=int(self._marks[index, 0]),
-                    late=int(self._marks[index, 1]),
-                )
-        return found
+    def by_path(self) -> Mapping[int, PathTotals]:
+        """Totals of all defined paths, as of now."""
+        return _Frozen(self._paths, self._outcomes.copy(), self._marks.copy())
 
     def delays(self) -> list[DelayHistogram]:
         """Delay histograms of all pairs of racks."""
@@ -107,6 +105,27 @@ class Totals:
             self._delays = np.concatenate([self._delays, np.zeros((1, len(_BOUNDS) + 1), np.int64)])
             self._delay_sums = np.concatenate([self._delay_sums, np.zeros(1, np.int64)])
         return self._groups.index(group)
+
+
+class _Frozen(Mapping[int, PathTotals]):
+    """Totals as they were; an entry is made when it is asked for."""
+
+    def __init__(self, paths: PathIndex, outcomes: NDArray[np.int64], marks: NDArray[np.int64]) -> None:
+        defined = [(row.path_id, index) for index, row in enumerate(paths.rows[: len(outcomes)]) if row is not None]
+        self._indexes = dict(defined)
+        self._sources = {index: row.source.node for index, row in enumerate(paths.rows) if row is not None}
+        self._outcomes, self._marks = outcomes, marks
+
+    def __getitem__(self, path_id: int) -> PathTotals:
+        index = self._indexes[path_id]
+        duplicates, late = self._marks[index].tolist()
+        return PathTotals(path_id, self._sources[index], tuple(self._outcomes[index].tolist()), duplicates, late)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._indexes)
+
+    def __len__(self) -> int:
+        return len(self._indexes)
 
 
 def _group(row: PathRow, topology: Topology) -> Group:

@@ -45,7 +45,7 @@ class Window:
         self.late = np.zeros(0, np.int64)
         self.sent = np.zeros((0, BUCKETS), np.int32)  # by bucket
         self.lost = np.zeros((0, BUCKETS), np.int32)
-        self.histogram = np.zeros((0, statistics.BINS), np.uint32)
+        self.histogram = np.zeros((0, statistics.BINS), np.uint16)
         self.delay_min = np.zeros(0, np.int64)
         self.delay_max = np.zeros(0, np.int64)
         self.delay_p50 = np.zeros(0, np.int64)

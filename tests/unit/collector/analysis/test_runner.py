@@ -258,6 +258,23 @@ def test_a_changed_analysis_makes_everything_anew_and_says_nothing_twice(
     assert bench.reader.alerts(*ALWAYS) == said
 
 
+def test_what_was_not_said_before_a_kill_is_said_after_it(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it catches up, analysis says nothing; killed right then, it still has to."""
+    config = fleet_config()
+    log = MeasuredLog(config, fate=lossy(10, source="r1n1", since_s=10))
+    log.pass_time(120)
+    monkeypatch.setattr("collector.analysis.runner.STEP_ENTRIES", 60)
+    bench = make_bench(log, config)
+    bench.runner.step()
+    assert bench.incidents("loss")
+    assert bench.reader.alerts(*ALWAYS) == []
+    bench.restart()
+    bench.drain()
+    assert [(alert.rule, alert.status) for alert in bench.reader.alerts(*ALWAYS)] == [("loss", "raised")]
+
+
 def test_a_backlog_gives_the_same_verdicts_as_live_data(make_bench: MakeBench) -> None:
     config = fleet_config()
     benches = []
@@ -342,3 +359,39 @@ def test_a_rule_that_fails_is_counted_and_the_others_go_on(
     bench.drain()
     assert [incident.rule for incident in bench.incidents()] == ["loss"]
     assert bench.runner.snapshot.rule_errors["delay"] > 0
+
+
+def test_tests_of_a_night_and_an_evening(make_bench: MakeBench) -> None:
+    """Ten tests planned: nine ran, one was lost; the swing is flagged, and the sums hold."""
+    config = fleet_config()
+    log = MeasuredLog(config)
+    kinds = (WINDOW_KIND_OFFPEAK, WINDOW_KIND_PEAK)
+    slots = [
+        planned_slot(number, "r1n1", "r2n1", START_NS + (20 + 20 * number) * SECOND, kinds[number >= 5])
+        for number in range(10)
+    ]
+    log.plan(slots)
+    for number, slot in enumerate(slots):
+        log.pass_time((slot.start_time_ns + 14 * SECOND - log.now_ns) / SECOND)
+        if number:
+            for role in (pb.RUN_ROLE_CLIENT, pb.RUN_ROLE_SERVER):
+                log.run(slot, role, mbps=900 if number < 5 else 300)
+    log.pass_time(60)
+    bench = make_bench(log, config)
+    bench.drain()
+    (row,) = [row for row in bench.reader.accounting(*ALWAYS) if row.window == WINDOW_KIND_OFFPEAK]
+    assert (row.planned, row.ok, row.failed, row.skipped, row.lost, row.pending) == (5, 4, 0, 0, 1, 0)
+    assert row.outcomes == {"ok": 4, "lost": 1}
+    (swing,) = bench.reader.swings()
+    assert (swing.offpeak_bps, swing.peak_bps) == (900e6, 300e6)
+    assert (swing.tests_offpeak, swing.tests_peak, swing.flagged) == (4, 5, True)
+    (incident,) = bench.incidents("oversubscription")
+    assert seconds(incident.opened_time_ns) == 20 + 20 * 8 + 12  # the end of the fourth test of the evening
+    assert len(incident.evidence) == 18
+    (status,) = [status for status in bench.reader.paths() if status.throughput is not None]
+    assert status.throughput is not None
+    assert (status.throughput.last_bps, status.throughput.flagged) == (300e6, True)
+    assert bench.runner.snapshot.attempts == {
+        ("r1n1", "r2n1", "rail0", "ok"): 9,
+        ("r1n1", "r2n1", "rail0", "lost"): 1,
+    }
