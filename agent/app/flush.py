@@ -16,7 +16,7 @@ from bandwitness.v1.record_pb2 import BATCH_CLASS_EVIDENCE, BATCH_CLASS_TELEMETR
 
 DEFAULT_INTERVAL_NS = 2_000_000_000
 MIN_INTERVAL_NS = 100_000_000
-MAX_INTERVAL_NS = 60_000_000_000
+MAX_INTERVAL_NS = 5_000_000_000  # the probers hold what is measured for 8 s at most
 
 
 class Prober(Protocol):

@@ -57,7 +57,7 @@ def test_a_message_names_file_line_column_and_key(tmp_path: Path) -> None:
     path.write_text(MINIMAL + "measure:\n  flush: 0s\n")
     with pytest.raises(SettingsError) as caught:
         load_config(path)
-    assert str(caught.value) == f"{path}: line 5:3 measure.flush: expected 100ms to 1m, found 0s"
+    assert str(caught.value) == f"{path}: line 5:3 measure.flush: expected 100ms to 5s, found 0s"
 
 
 def test_a_minimal_file_has_the_documented_defaults() -> None:
