@@ -169,7 +169,7 @@ def test_a_fleet_that_cannot_be_measured_is_refused() -> None:
     with pytest.raises(PlanError, match="do not fit into"):
         build_plans(demo_fleet((3, 3)), NOON)
     with pytest.raises(PlanError, match=r"measure\.echo\.rate allows"):
-        build_plans(fleet([2, 2], rest="measure: {echo: {interval: 10ms}}"), NOON)
+        build_plans(fleet([2, 2], rest="measure: {echo: {interval: 20ms}}"), NOON)
 
 
 def test_a_fleet_of_a_hundred_and_twenty_eight_hosts() -> None:
