@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from json import load
 from pathlib import Path
@@ -256,13 +256,21 @@ class Installation:
         found = self.items("incidents", **({"active": "true"} if active else {}))
         return [incident for incident in found if rule in (None, incident["rule"])]
 
-    def wait_until_decided(self, *, within: float) -> None:
-        """Returns once no slot of this night and evening is pending any more."""
+    def wait_until_decided(self, *, within: float, one_end: Callable[[Mapping[str, Any]], bool] | None = None) -> None:
+        """Returns once no slot of this night and evening is pending, and both ends of each good one have reported.
+
+        ``one_end`` says of a slot that its server's record need not come. A slot is decided by its client's record;
+        the server's joins when it arrives.
+        """
 
         def decided() -> bool:
             self.check_alive()
             slots = self.timetable()
-            return bool(slots) and all(slot["category"] != "pending" for slot in slots)
+            return bool(slots) and all(
+                slot["category"] not in ("pending", "ok")
+                or (slot["category"] == "ok" and (slot["server_run"] is not None or (one_end and one_end(slot))))
+                for slot in slots
+            )
 
         wait_for("the last tests' records", decided, within=within, every=0.5)
 
