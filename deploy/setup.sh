@@ -1,19 +1,24 @@
 #!/usr/bin/env bash
 # Makes .venv with every pinned dependency, and installs the system packages that are missing when it may
 # (root, or sudo without a password). Safe to run again: does nothing that is already done.
-#   deploy/setup.sh            what the demo and an operator need
-#   deploy/setup.sh --tests    and what the tests need
+#   deploy/setup.sh            agent and collector, and what the demo needs
+#   deploy/setup.sh --agent    the agent alone, for nodes
+#   deploy/setup.sh --tests    all of it, and what the tests need
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-lock=deploy/requirements/collector.txt
-packages=(iperf3 iproute2 python3-venv)
+set=collector
+packages=(iperf3 iproute2 python3 python3-venv)
 programs=(iperf3 ip tc)
-if [ "${1:-}" = --tests ]; then
-  lock=deploy/requirements/dev.txt
-  packages+=(fping tcpdump nftables openssl protobuf-compiler prometheus)
-  programs+=(fping tcpdump nft openssl protoc promtool)
-fi
+case "${1:-}" in
+  '') ;;
+  --agent) set=agent ;;
+  --tests)
+    set=dev
+    packages+=(fping tcpdump nftables openssl protobuf-compiler prometheus procps util-linux)
+    programs+=(fping tcpdump nft openssl protoc promtool sysctl setpriv) ;;
+  *) sed -n '2,6p' "$0" >&2; exit 2 ;;
+esac
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -22,14 +27,17 @@ for program in "${programs[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null || missing+=("$program")
 done
 
-python=
-for candidate in "${PYTHON:-python3}" python3.13 python3.12 python3.11; do
-  if command -v "$candidate" >/dev/null && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-    python=$candidate; break
-  fi
-done
-[ -n "$python" ] || { say "Python 3.11 or newer is needed; set PYTHON to one."; exit 1; }
-[ -x .venv/bin/python ] || "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+find_python() {
+  local candidate
+  for candidate in "${PYTHON:-python3}" python3.13 python3.12 python3.11; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      printf '%s' "$candidate"; return
+    fi
+  done
+  return 1
+}
+python=$(find_python) || missing+=(python3)
+[ -x .venv/bin/python ] || "${python:-false}" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 
 if [ ${#missing[@]} -gt 0 ]; then
   sudo=
@@ -43,11 +51,19 @@ if [ ${#missing[@]} -gt 0 ]; then
   $sudo env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -qq install -y --no-install-recommends "${packages[@]}" >&2
 fi
 
-stamp=$(sha256sum "$lock" pyproject.toml | sha256sum | cut -d' ' -f1)
-if [ "$(cat .venv/.bandwitness-stamp 2>/dev/null)" != "$stamp" ]; then
+python=${python:-$(find_python)} || { say "Python 3.11 or newer is needed; set PYTHON to one."; exit 1; }
+
+# A stamp for each lock file says what .venv holds; the larger sets contain the smaller ones.
+stamp_of() { sha256sum "deploy/requirements/$1.txt" pyproject.toml | sha256sum | cut -d' ' -f1; }
+stamps=.venv/.bandwitness
+if [ "$(cat "$stamps/$set" 2>/dev/null)" != "$(stamp_of "$set")" ]; then
   [ -x .venv/bin/python ] || { say "Making .venv with $("$python" --version)"; "$python" -m venv .venv; }
-  say "Installing pinned Python packages ($lock)"
-  .venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r "$lock"
+  say "Installing pinned Python packages (deploy/requirements/$set.txt)"
+  .venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r "deploy/requirements/$set.txt"
   .venv/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
-  printf '%s' "$stamp" > .venv/.bandwitness-stamp
+  mkdir -p "$stamps"
+  for smaller in agent collector dev; do
+    stamp_of "$smaller" > "$stamps/$smaller"
+    [ "$smaller" != "$set" ] || break
+  done
 fi

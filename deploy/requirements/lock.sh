@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 lock() { # output, extras...
   local out=$1; shift
-  .venv/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
+  .venv/bin/uv pip compile pyproject.toml deploy/requirements/build.in --quiet --universal --python-version 3.11 --generate-hashes \
     --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command deploy/requirements/lock.sh \
     "$@" --output-file "deploy/requirements/$out"
 }
