@@ -32,6 +32,7 @@ class DayFiles:
         self._disk = disk
         self._ends = ends
         self._descriptors: dict[str, int] = {}
+        self._abandoned: set[str] = set()
 
     def write(self, name: str, frames: list[bytes]) -> int:
         """Appends and syncs; gives back the offset of the first. The end moves only with ``keep``.
@@ -39,6 +40,11 @@ class DayFiles:
         Raises:
             OSError: call ``abandon`` before going on.
         """
+        # All of them, not only this one: a frame of a group that failed bears a position that the next group takes,
+        # and after a kill the start could not tell which of the two was acknowledged.
+        for left in self._abandoned - self._descriptors.keys():
+            self._open(left)
+        self._abandoned.clear()
         descriptor = self._descriptors.get(name)
         if descriptor is None:
             descriptor = self._open(name)
@@ -56,6 +62,7 @@ class DayFiles:
         failed sync left in the page cache is not trusted either."""
         for descriptor in self._descriptors.values():
             self._disk.close(descriptor)
+        self._abandoned |= self._descriptors.keys()
         self._descriptors.clear()
 
     def close_before(self, day_name: str) -> None:
@@ -75,6 +82,7 @@ class DayFiles:
             # all others right, and reading it reports the damage.
             if self._disk.size(descriptor) != end:
                 self._disk.truncate(descriptor, end)
+                self._disk.sync(descriptor)
             if end == 0:
                 self._disk.write(descriptor, [frame.MAGIC], 0)
                 self._ends[name] = len(frame.MAGIC)

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -208,6 +209,26 @@ async def test_an_index_that_cannot_be_written_fails_the_batch_and_keeps_no_fram
     again = Log.open(tmp_path)
     assert seqs(again) == [1, 2]
     again.close()
+
+
+async def test_a_group_that_failed_leaves_nothing_in_any_file_that_a_later_group_could_collide_with(
+    tmp_path: Path,
+) -> None:
+    """The next group goes to another file and takes the same positions; then the collector is killed."""
+    log, chain, other = Log.open(tmp_path), FakeChain(), FakeChain(batch_class=BATCH_CLASS_TELEMETRY)
+    await fill(log, chain, 1)
+    index = sqlite3.connect(tmp_path / "index.sqlite", isolation_level=None)
+    index.execute("CREATE TRIGGER full BEFORE INSERT ON headers BEGIN SELECT raise(ABORT, 'disk is full'); END")
+    with pytest.raises(LogError, match="disk_full"):
+        await log.appender().append(arrived(chain.peek()))
+    index.execute("DROP TRIGGER full")
+    index.close()
+    await fill(log, other, 1)
+    killed = shutil.copytree(tmp_path, tmp_path.with_name(f"{tmp_path.name}-killed"))
+    again = Log.open(killed)
+    assert [(entry.position, entry.batch_class, entry.seq) for entry in again.read(0, 10)] == [(1, 1, 1), (2, 2, 1)]
+    again.close()
+    log.close()
 
 
 async def test_a_closed_log_refuses(tmp_path: Path) -> None:
