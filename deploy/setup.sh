@@ -59,8 +59,8 @@ stamps=.venv/.bandwitness
 if [ "$(cat "$stamps/$set" 2>/dev/null)" != "$(stamp_of "$set")" ]; then
   [ -x .venv/bin/python ] || { say "Making .venv with $("$python" --version)"; "$python" -m venv .venv; }
   say "Installing pinned Python packages (deploy/requirements/$set.txt)"
-  .venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r "deploy/requirements/$set.txt"
-  .venv/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+  .venv/bin/pip install --quiet --quiet --disable-pip-version-check --require-hashes -r "deploy/requirements/$set.txt"
+  .venv/bin/pip install --quiet --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
   mkdir -p "$stamps"
   for smaller in agent collector dev; do
     stamp_of "$smaller" > "$stamps/$smaller"
