@@ -129,6 +129,9 @@ def server_options(
     return [
         ("grpc.keepalive_time_ms", keepalive_time_ms),
         ("grpc.keepalive_timeout_ms", keepalive_timeout_ms),
+        # A ping of gRPC's own (it estimates bandwidth with some) keeps keepalive's from being sent while it is
+        # unanswered, for a minute by default.
+        ("grpc.http2.ping_timeout_ms", keepalive_timeout_ms),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", keepalive_time_ms // 2),
         ("grpc.http2.max_pings_without_data", 0),

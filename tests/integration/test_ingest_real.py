@@ -23,10 +23,12 @@ from collector.control import Control
 from collector.decode import Definitions, decode
 from collector.ingest import Ingest, ListenError, Sessions, TlsError, server_credentials, start_server
 from collector.ingest.service import server_options
+from collector.ingest.stream import IN_FLIGHT_LIMIT
 from collector.log import Log
 from collector.model import LogEntry
 from tests.fakes.batches import FakeChain
 from tests.fakes.disk import FailingDisk
+from tests.fakes.proxy import Proxy
 from tests.fakes.uplink_client import UplinkClient
 
 ROOT = Path(__file__).parents[2]
@@ -298,11 +300,10 @@ async def test_an_agent_that_sends_more_than_becomes_durable_is_made_to_wait(pla
         flooding = asyncio.ensure_future(flood())
         session = plain.sessions.get("n1")
         assert session is not None
-        seen = -1
-        while seen != len(session.on_the_way):  # until it does not rise any more
-            seen = len(session.on_the_way)
-            await asyncio.sleep(0.2)
-        assert 10 < seen <= 170  # 8 MiB of 50 kB each
+        await until(lambda: len(session.on_the_way) == IN_FLIGHT_LIMIT)
+        for _ in range(20):  # and no more come in
+            await asyncio.sleep(0.01)
+            assert len(session.on_the_way) == IN_FLIGHT_LIMIT
         assert not flooding.done()
         release.set()
         await flooding
@@ -475,6 +476,21 @@ async def test_case_37_an_idle_stream_with_pings_outlives_one_to_grpcs_default(t
             assert await cut.status() == (grpc.StatusCode.UNAVAILABLE, "Too many pings")
             await kept.send(FakeChain().next())
             await kept.acknowledged(1)
+
+
+async def test_a_stream_whose_host_has_vanished_ends_by_keepalive(tmp_path: Path) -> None:
+    """Cut right behind a batch, when a ping of gRPC's own is on its way and will never be answered."""
+    async for one in running(tmp_path, options=server_options(1000, 500)):
+        proxy, chain = Proxy(int(one.address.rpartition(":")[2])), FakeChain()
+        async with proxy.running() as port, UplinkClient(f"127.0.0.1:{port}") as client:
+            await client.hello("n1")
+            for number in range(20):
+                await client.send(chain.next([bytes(100_000)]))
+                await client.acknowledged(number + 1)
+            await client.send(chain.next())
+            await until(lambda: one.seqs() == list(range(1, 22)))
+            proxy.cut = True
+            await until(lambda: one.sessions.get("n1") is None)
 
 
 async def both(one: AsyncIterator[Running], other: AsyncIterator[Running]) -> AsyncIterator[tuple[Running, Running]]:

@@ -28,6 +28,7 @@ from bandwitness.v1 import record_pb2 as pb
 from bandwitness.v1 import uplink_pb2 as wire
 from bandwitness.v1.plan_pb2 import Plan
 from bandwitness.v1.uplink_pb2_grpc import UplinkServicer, add_UplinkServicer_to_server
+from tests.fakes.proxy import Proxy
 
 SCRIPT = Path(__file__).parents[2] / "deploy/make_certificates.py"
 NODE = "gpu-r1-01"
@@ -430,42 +431,6 @@ async def test_case_37_a_stricter_server_makes_the_agent_ping_less_and_resend(tm
         await until(lambda: all_acknowledged(subject))
         assert len(servicer.hellos) >= 2
         assert servicer.log.faults == []
-
-
-class Proxy:
-    """A wire that can be cut without either end being told: bytes stop, connections stand."""
-
-    def __init__(self, port: int) -> None:
-        self.target = port
-        self.cut = False
-        self.tasks: set[asyncio.Task[None]] = set()
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[int]:
-        server = await asyncio.start_server(self.connect, "127.0.0.1", 0)
-        try:
-            yield server.sockets[0].getsockname()[1]
-        finally:
-            server.close()
-            for task in self.tasks:
-                task.cancel()
-            await asyncio.gather(*self.tasks, return_exceptions=True)
-
-    async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self.target)
-        self.tasks.add(asyncio.create_task(self.pump(reader, back)))
-        self.tasks.add(asyncio.create_task(self.pump(there, writer)))
-
-    async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(65536):
-                if not self.cut:
-                    writer.write(data)
-                    await writer.drain()
-        except ConnectionError:
-            pass
-        finally:
-            writer.transport.abort()
 
 
 async def test_a_half_open_stream_ends_by_keepalive_and_the_next_collector_takes_over(tmp_path: Path) -> None:
