@@ -74,14 +74,16 @@ async def collector(directory: Path, *extra: str) -> AsyncIterator[tuple[subproc
             assert await asyncio.to_thread(process.wait) == -signal.SIGKILL
 
 
-async def one_life(directory: Path, agent: Agent, *extra: str, kill_after_s: float | None = None) -> None:
-    """From a start of the collector to its death."""
+async def one_life(directory: Path, agent: Agent, *extra: str, kill_after: int | None = None) -> None:
+    """From a start of the collector to its death; ``kill_after`` so many more batches are acknowledged."""
     async with collector(directory, *extra) as (process, port):
         if not port:
             return
         talking = asyncio.ensure_future(agent.talk(f"127.0.0.1:{port}"))
-        if kill_after_s is not None:
-            await asyncio.sleep(kill_after_s)
+        if kill_after is not None:
+            goal = sum(agent.acknowledged.values()) + kill_after
+            while sum(agent.acknowledged.values()) < goal and not talking.done():
+                await asyncio.sleep(0.001)
             process.kill()
         with contextlib.suppress(grpc.aio.AioRpcError):
             await talking
@@ -115,6 +117,5 @@ async def test_killed_at_each_moment_at_which_the_disk_is_touched(tmp_path: Path
 async def test_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
     agent, chance = Agent(), random.Random(seed)
     for _ in range(5):
-        await one_life(tmp_path, agent, kill_after_s=chance.uniform(0.01, 0.4))
+        await one_life(tmp_path, agent, kill_after=chance.randrange(1, 200))
     await settle_and_check(tmp_path, agent)
-    assert sum(agent.acknowledged.values()) > 100
