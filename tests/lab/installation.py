@@ -164,7 +164,7 @@ class Installation:
         for process in self.agents.values():
             process.send_signal(signal.SIGTERM)
         for name, process in self.agents.items():
-            if (status := self.lab.stop(process)) != 0:
+            if (status := self.lab.stop(process, by=None)) != 0:
                 raise InstallationError(f"{name} ended with {status} after SIGTERM:\n{self.log_end(f'{name}.log')}")
         self.agents.clear()
 

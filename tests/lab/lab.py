@@ -95,10 +95,14 @@ class Lab:
         self._processes.append(process)
         return process
 
-    def stop(self, process: subprocess.Popen[bytes], *, by: int = signal.SIGTERM, within: float = 10) -> int:
-        """Ends a process started here and gives its status; SIGKILL when it takes longer than ``within`` seconds."""
+    def stop(self, process: subprocess.Popen[bytes], *, by: int | None = signal.SIGTERM, within: float = 10) -> int:
+        """Ends a process started here and gives its status; SIGKILL when it takes longer than ``within`` seconds.
+
+        ``by`` None: it has its signal already (to many programs a second one means "at once").
+        """
         if process.poll() is None:
-            process.send_signal(by)
+            if by is not None:
+                process.send_signal(by)
             try:
                 process.wait(timeout=within)
             except subprocess.TimeoutExpired:
