@@ -25,6 +25,7 @@ from pathlib import Path
 
 import grpc
 
+from agent.sample.device import COUNTERS
 from bandwitness.identity import canonical, short_id
 from bandwitness.v1 import record_pb2 as pb
 from collector.log import Log
@@ -32,8 +33,8 @@ from tests.fakes.batches import FakeChain
 from tests.fakes.uplink_client import UplinkClient
 
 ROOT = Path(__file__).parents[2]
-NICS, COUNTERS, TICKS = 8, 12, 10
-SAMPLES = NICS * COUNTERS * TICKS
+NICS, TICKS = 8, 10
+SAMPLES = NICS * len(COUNTERS) * TICKS
 WINDOW = 4
 SECOND = 1_000_000_000
 CONNECTING_AT_ONCE = 20
@@ -63,7 +64,7 @@ def sealed(number: int, batches: int, now_ns: int) -> LoadAgent:
         start_ns=now_ns - (batches + 1) * TICKS * SECOND,
         step_ns=TICKS * SECOND,
     )
-    counter_set = canonical(pb.CounterSet(name=[f"counter_{index}" for index in range(COUNTERS)]))
+    counter_set = canonical(pb.CounterSet(name=COUNTERS))
     definition = pb.Record(salt=bytes(16), definition=pb.Definition(counter_set=counter_set))
     made = [chain.next([definition.SerializeToString()])]
     for batch in range(batches):
@@ -84,10 +85,11 @@ def _record(nic: int, batch: int, at_ns: int, counter_set_id: int) -> bytes:
         carrier=True,
     )
     columns.tick_deviation_ns.extend((tick * 7919 + batch * 31) % 200_000 - 100_000 for tick in range(TICKS - 1))
-    for counter in range(COUNTERS):
-        columns.value.append(counter * 10**9 + batch)
-        step = (0, 3, 900_000_000)[counter % 3]
-        columns.value.extend(step + (step and (tick * 104_729 + batch) % (step // 20 + 1)) for tick in range(TICKS - 1))
+    for counter in range(len(COUNTERS)):
+        step = (900_000_000, 3, 0)[counter % 3]
+        deltas = [step + (step and tick * 104_729 % (step // 20 + 1)) for tick in range(TICKS)]
+        columns.value.append(counter * 10**9 + batch * sum(deltas))  # where the batch before ended
+        columns.value.extend(deltas[1:])
     return pb.Record(salt=nic.to_bytes(16, "big"), nic=columns).SerializeToString()
 
 
