@@ -1,12 +1,12 @@
 """NIC counters: totals and rates per second, from differences that can never be negative or beyond the link's speed."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collector.analysis.snapshot import YOUNG_NS, NicStatus
 from collector.analysis.window import SECOND, WINDOW_NS
@@ -16,44 +16,36 @@ from collector.store.rows import Values, dump
 BYTES = ("rx_bytes", "tx_bytes")
 SPEED_TOLERANCE = 1.05  # ticks and reads jitter by some milliseconds
 MAX_GAP_NS = 120 * SECOND  # over a longer one a rate says nothing about any second in it
+MAX_STEP = 1 << 62  # no port has sent that much in its life
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
     """Differences of one counter. A step over a reset, or beyond the speed, is left out and counted."""
 
-    ends_ns: NDArray[np.int64]
-    spans_ns: NDArray[np.int64]
-    deltas: NDArray[np.int64]
+    taken: Sequence[tuple[int, int, int]]  # end, span in ns, difference
     resets: int
     last: tuple[int, int] | None  # time and value to go on from
 
 
-def steps(
-    times_ns: NDArray[np.int64],
-    values: NDArray[np.uint64],
-    before: tuple[int, int] | None,
-    speed_bps: int | None,
-) -> Steps:
-    """Differences between ticks that follow each other; ``before`` is the last tick of the record before.
+def steps(ticks: Iterable[tuple[int, int]], before: tuple[int, int] | None, speed_bps: int | None) -> Steps:
+    """Differences between ticks (time, value) that follow each other; ``before`` is the last tick of the record before.
 
-    These are 64-bit counters: a decrease is a reset (the device or its driver started anew), never a wrap.
+    These are 64-bit counters: a decrease is a reset (the device or its driver started anew), never a wrap. A record
+    has some ten ticks, for which plain integers are several times as fast as arrays.
     """
-    if before is not None:
-        times_ns = np.concatenate([np.array([before[0]], np.int64), times_ns])
-        values = np.concatenate([np.array([before[1]], np.uint64), values])
-    if not len(times_ns):
-        return Steps(times_ns, times_ns, times_ns, 0, before)
-    spans = np.diff(times_ns)
-    rises = values[1:] >= values[:-1]
-    deltas = (values[1:] - values[:-1]).astype(np.float64)
-    possible = rises & (spans > 0) & (deltas < 2.0**62)
-    if speed_bps:
-        possible &= deltas <= speed_bps / 8 * spans / SECOND * SPEED_TOLERANCE
-    resets = int(np.count_nonzero(~possible & (spans > 0)))
-    last = (int(times_ns[-1]), int(values[-1]))
-    kept = values[1:][possible] - values[:-1][possible]
-    return Steps(times_ns[1:][possible], spans[possible], kept.astype(np.int64), resets, last)
+    taken = []
+    resets = 0
+    limit = speed_bps / 8 / SECOND * SPEED_TOLERANCE if speed_bps else None  # bytes a nanosecond
+    for tick in ticks:
+        if before is not None and tick[0] > before[0]:
+            span_ns, delta = tick[0] - before[0], tick[1] - before[1]
+            if 0 <= delta < MAX_STEP and (limit is None or delta <= limit * span_ns):
+                taken.append((tick[0], span_ns, delta))
+            else:
+                resets += 1
+        before = tick
+    return Steps(taken, resets, before)
 
 
 @dataclass(slots=True)
@@ -90,34 +82,30 @@ class Nic:
 
     def add(self, samples: NicSamples, received_time_ns: int) -> list[_Window]:
         """Adds a record; gives back the windows it touched."""
-        times: NDArray[np.int64] = np.asarray(samples.tick_times_ns)
-        if not len(times) or int(times[-1]) <= self.time_ns:
+        times: list[int] = np.asarray(samples.tick_times_ns).tolist()
+        if not times or times[-1] <= self.time_ns:
             return []
-        values: NDArray[np.uint64] = np.asarray(samples.values)
-        present: NDArray[np.bool_] = np.asarray(samples.present)
-        young = received_time_ns - int(times[-1]) <= YOUNG_NS
-        touched: dict[int, _Window] = {}
-        for start in np.unique(times // WINDOW_NS * WINDOW_NS).tolist():
-            window = touched[start] = self._window_at(start)
-            window.ticks += int(np.count_nonzero(times // WINDOW_NS * WINDOW_NS == start))
+        values: list[list[int]] = np.asarray(samples.values).tolist()
+        present: list[list[bool]] = np.asarray(samples.present).tolist()
+        starts = [time // WINDOW_NS * WINDOW_NS for time in times]
+        touched = {start: self._window_at(start) for start in sorted(set(starts))}
+        for start in starts:
+            touched[start].ticks += 1
+        for window in touched.values():
             window.speed_bps = samples.speed_bps
+        young = received_time_ns - times[-1] <= YOUNG_NS
         resets = 0  # of the device: both directions show the same one
-        for which, name in enumerate(BYTES):
-            if name in samples.counters:
-                row = samples.counters.index(name)
-                seen = present[row]
-                found = self._count(
-                    which, times[seen], values[row][seen], touched, speed_bps=samples.speed_bps, young=young
-                )
+        for name, row, seen in zip(samples.counters, values, present, strict=True):
+            if name in BYTES:
+                ticks = compress(zip(times, row, strict=True), seen)
+                found = self._count(BYTES.index(name), ticks, touched, speed_bps=samples.speed_bps, young=young)
                 resets = max(resets, found)
+            newest = next(compress(reversed(row), reversed(seen)), None)
+            if newest is not None:
+                self.raw[name] = newest
         self.resets += resets
         touched[max(touched)].resets += resets
-        last = values.shape[1] - 1 - present[:, ::-1].argmax(axis=1)
-        newest = values[np.arange(len(last)), last].tolist()
-        for name, value, seen in zip(samples.counters, newest, np.any(present, axis=1), strict=True):
-            if seen:
-                self.raw[name] = value
-        self.time_ns, self.speed_bps = int(times[-1]), samples.speed_bps
+        self.time_ns, self.speed_bps = times[-1], samples.speed_bps
         return list(touched.values())
 
     def _window_at(self, start_ns: int) -> _Window:
@@ -128,26 +116,23 @@ class Nic:
     def _count(
         self,
         which: int,
-        times: NDArray[np.int64],
-        values: NDArray[np.uint64],
+        ticks: Iterable[tuple[int, int]],
         touched: Mapping[int, _Window],
         *,
         speed_bps: int | None,
         young: bool,
     ) -> int:
         counter = self._counters[which]
-        found = steps(times, values, counter.last, speed_bps)
+        found = steps(ticks, counter.last, speed_bps)
         counter.last = found.last
-        if young:
-            counter.total += int(found.deltas.sum())
-        starts = found.ends_ns // WINDOW_NS * WINDOW_NS
-        rates = found.deltas / found.spans_ns * SECOND
-        for start, window in touched.items():
-            here = (starts == start) & (found.spans_ns <= MAX_GAP_NS)
-            if here.any():
-                window.deltas[which] += int(found.deltas[here].sum())
-                window.spans_ns[which] += int(found.spans_ns[here].sum())
-                window.peaks[which] = max(float(rates[here].max()), window.peaks[which] or 0.0)
+        for end_ns, span_ns, delta in found.taken:
+            if young:
+                counter.total += delta
+            if span_ns <= MAX_GAP_NS:
+                window = touched[end_ns // WINDOW_NS * WINDOW_NS]
+                window.deltas[which] += delta
+                window.spans_ns[which] += span_ns
+                window.peaks[which] = max(delta / span_ns * SECOND, window.peaks[which] or 0.0)
         return found.resets
 
     def status(self) -> NicStatus:
@@ -213,7 +198,7 @@ class Nics:
 
     def __init__(self, states: Sequence[Mapping[str, str]] = ()) -> None:
         self._nics = {(row["node"], row["nic"]): Nic.decode(row["node"], row["nic"], row["state"]) for row in states}
-        self._windows: dict[tuple[int, str, str], Values] = {}
+        self._windows: dict[tuple[int, str, str], _Window] = {}  # by start, node and NIC
         self._changed: set[tuple[str, str]] = set()
 
     def add(self, samples: NicSamples, received_time_ns: int) -> None:
@@ -221,8 +206,7 @@ class Nics:
         key = (samples.node, samples.nic)
         nic = self._nics.setdefault(key, Nic(*key))
         for window in nic.add(samples, received_time_ns):
-            values = nic.window_values(window)
-            self._windows[(window.start_time_ns, *key)] = values
+            self._windows[window.start_time_ns, *key] = window
             self._changed.add(key)
 
     def take_changed(self) -> tuple[list[Values], list[Values]]:
@@ -230,7 +214,7 @@ class Nics:
         states = [
             {"node": node, "nic": nic, "state": self._nics[node, nic].encode()} for node, nic in sorted(self._changed)
         ]
-        windows = list(self._windows.values())
+        windows = [self._nics[node, nic].window_values(window) for (_, node, nic), window in self._windows.items()]
         self._changed.clear()
         self._windows.clear()
         return states, windows

@@ -31,8 +31,8 @@ def samples(
 
 
 def rise(before: int, now: int, *, seconds: int = 1, speed_bps: int | None = None) -> tuple[list[int], int]:
-    found = steps(np.array([T0 + seconds * SECOND]), np.array([now], np.uint64), (T0, before), speed_bps)
-    return found.deltas.tolist(), found.resets
+    found = steps([(T0 + seconds * SECOND, now)], (T0, before), speed_bps)
+    return [delta for _, _, delta in found.taken], found.resets
 
 
 def test_case_23_a_64_bit_counter_that_falls_was_reset() -> None:
