@@ -23,7 +23,7 @@ from collector.store.writer import Store, Transaction
 
 logger = logging.getLogger(__name__)
 
-STEP_ENTRIES = 256
+STEP_ENTRIES = 1024
 POLL_S = 0.2
 IDLE_AFTER_NS = 2 * SECOND  # what was received by then has long been durable
 PUBLISH_NS = SECOND
@@ -55,6 +55,7 @@ class Runner:
         self._fold: Fold | None = None
         self._speaker = Speaker()
         self._faults = 0  # failed steps in a row
+        self._full = False  # the last step took in all it may: there is probably more
         self._careful_through = 0  # up to this position entries are taken in one at a time
         self._suspect: int | None = None  # the entry that failed alone
         self._step_errors = 0
@@ -102,24 +103,23 @@ class Runner:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            busy = self.attempt()
+            self.attempt()
             if self._faults:
                 self._stop.wait(RETRY_S)
-            elif not busy:
+            elif not self._full:  # a transaction costs as much as many entries: let some gather
                 self._stop.wait(POLL_S)
 
-    def attempt(self) -> bool:
-        """One step, whatever becomes of it. False if there was nothing to do."""
+    def attempt(self) -> None:
+        """One step, whatever becomes of it."""
         try:
-            busy = self.step()
+            self.step()
         except Exception:
             self._fold = None  # half a step: what it held is void
             self._faults += 1
             self._step_errors += 1
             logger.exception("a step of analysis failed (%d in a row)", self._faults)
-            return True
-        self._faults = 0
-        return busy
+        else:
+            self._faults = 0
 
     def step(self) -> bool:
         """Takes in what there is, up to a limit. False if there was nothing."""
@@ -130,7 +130,8 @@ class Runner:
         if self._faults >= MAX_FAULTS:
             self._careful_through = max(self._careful_through, position.position + STEP_ENTRIES)
         careful = position.position < self._careful_through
-        entries = self._log.read(position.position, 1 if careful else STEP_ENTRIES)
+        limit = 1 if careful else STEP_ENTRIES
+        entries = self._log.read(position.position, limit)
         with self._store.transaction() as tx:
             self._stored.tx = tx
             for entry in entries:
@@ -149,6 +150,7 @@ class Runner:
                 persist.tidy(tx, fold.parts)
                 swept = sweep(tx, now_ns)
                 self._tidied_ns = now_ns if not swept else self._tidied_ns
+        self._full = len(entries) == limit
         self._publish(fold, entries, now_ns)
         return bool(entries)
 
