@@ -82,7 +82,7 @@ async def one_life(directory: Path, agent: Agent, *extra: str, kill_after: int |
         talking = asyncio.ensure_future(agent.talk(f"127.0.0.1:{port}"))
         if kill_after is not None:
             goal = sum(agent.acknowledged.values()) + kill_after
-            while sum(agent.acknowledged.values()) < goal and not talking.done():
+            while sum(agent.acknowledged.values()) < goal and not talking.done():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             process.kill()
         with contextlib.suppress(grpc.aio.AioRpcError):

@@ -49,6 +49,7 @@ class Running:
         return [entry.seq for entry in self.entries(agent_id)]
 
 
+@contextlib.asynccontextmanager
 async def running(
     directory: Path,
     credentials: grpc.ServerCredentials | None = None,
@@ -71,7 +72,7 @@ async def running(
 
 @pytest.fixture
 async def plain(tmp_path: Path) -> AsyncIterator[Running]:
-    async for one in running(tmp_path):
+    async with running(tmp_path) as one:
         yield one
 
 
@@ -246,9 +247,8 @@ async def test_a_stream_that_begins_wrongly_is_ended_with_a_reason(
 
 
 async def test_a_stream_without_hello_is_ended(tmp_path: Path) -> None:
-    async for one in running(tmp_path, hello_timeout_s=0.1):
-        async with UplinkClient(one.address) as client:
-            assert await client.status() == (grpc.StatusCode.DEADLINE_EXCEEDED, "no Hello within 0.1 s")
+    async with running(tmp_path, hello_timeout_s=0.1) as one, UplinkClient(one.address) as client:
+        assert await client.status() == (grpc.StatusCode.DEADLINE_EXCEEDED, "no Hello within 0.1 s")
 
 
 async def test_a_message_over_the_limit_is_refused_and_the_collector_goes_on(plain: Running) -> None:
@@ -410,7 +410,7 @@ OUR_TLS = Tls(ca="ca.pem", certificate="collector.pem", key="collector.key")
 
 async def test_over_tls_the_certificate_says_who_it_is(tmp_path: Path, certificates: Path) -> None:
     ours = certificates / "ours"
-    async for one in running(tmp_path, server_credentials(OUR_TLS, ours)):
+    async with running(tmp_path, server_credentials(OUR_TLS, ours)) as one:
         chain = FakeChain()
         async with UplinkClient(one.address, client_credentials(ours, "n1")) as client:
             await client.hello("n1")
@@ -426,7 +426,7 @@ async def test_over_tls_the_certificate_says_who_it_is(tmp_path: Path, certifica
 
 async def test_a_certificate_of_another_authority_gets_no_stream(tmp_path: Path, certificates: Path) -> None:
     ours, theirs = certificates / "ours", certificates / "theirs"
-    async for one in running(tmp_path, server_credentials(OUR_TLS, ours)):
+    async with running(tmp_path, server_credentials(OUR_TLS, ours)) as one:
         stranger = grpc.ssl_channel_credentials(
             (ours / "ca.pem").read_bytes(), (theirs / "n1.key").read_bytes(), (theirs / "n1.pem").read_bytes()
         )
@@ -463,24 +463,22 @@ async def test_case_37_an_idle_stream_with_pings_outlives_one_to_grpcs_default(t
     minimum of 300 s ends the stream, ours with the same pings does not."""
     strict = [("grpc.http2.max_ping_strikes", 1)]
     pings = [("grpc.keepalive_time_ms", 1000)]
-    async for ours, theirs in both(
-        running(tmp_path / "ours", options=server_options(1000) + strict),
-        running(tmp_path / "theirs", options=strict),
+    async with (
+        running(tmp_path / "ours", options=server_options(1000) + strict) as ours,
+        running(tmp_path / "theirs", options=strict) as theirs,
+        UplinkClient(ours.address, options=pings) as kept,
+        UplinkClient(theirs.address, options=pings) as cut,
     ):
-        async with (
-            UplinkClient(ours.address, options=pings) as kept,
-            UplinkClient(theirs.address, options=pings) as cut,
-        ):
-            await kept.hello("n1")
-            await cut.hello("n1")
-            assert await cut.status() == (grpc.StatusCode.UNAVAILABLE, "Too many pings")
-            await kept.send(FakeChain().next())
-            await kept.acknowledged(1)
+        await kept.hello("n1")
+        await cut.hello("n1")
+        assert await cut.status() == (grpc.StatusCode.UNAVAILABLE, "Too many pings")
+        await kept.send(FakeChain().next())
+        await kept.acknowledged(1)
 
 
 async def test_a_stream_whose_host_has_vanished_ends_by_keepalive(tmp_path: Path) -> None:
     """Cut right behind a batch, when a ping of gRPC's own is on its way and will never be answered."""
-    async for one in running(tmp_path, options=server_options(1000, 500)):
+    async with running(tmp_path, options=server_options(1000, 500)) as one:
         proxy, chain = Proxy(int(one.address.rpartition(":")[2])), FakeChain()
         async with proxy.running() as port, UplinkClient(f"127.0.0.1:{port}") as client:
             await client.hello("n1")
@@ -491,9 +489,3 @@ async def test_a_stream_whose_host_has_vanished_ends_by_keepalive(tmp_path: Path
             await until(lambda: one.seqs() == list(range(1, 22)))
             proxy.cut = True
             await until(lambda: one.sessions.get("n1") is None)
-
-
-async def both(one: AsyncIterator[Running], other: AsyncIterator[Running]) -> AsyncIterator[tuple[Running, Running]]:
-    async for first in one:
-        async for second in other:
-            yield first, second
