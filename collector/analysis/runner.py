@@ -55,7 +55,7 @@ class Runner:
         self._fold: Fold | None = None
         self._speaker = Speaker()
         self._faults = 0  # failed steps in a row
-        self._full = False  # the last step took in all it may: there is probably more
+        self._behind = False  # the last step left some of what there was when it began
         self._careful_through = 0  # up to this position entries are taken in one at a time
         self._suspect: int | None = None  # the entry that failed alone
         self._step_errors = 0
@@ -106,7 +106,7 @@ class Runner:
             self.attempt()
             if self._faults:
                 self._stop.wait(RETRY_S)
-            elif not self._full:  # a transaction costs as much as many entries: let some gather
+            elif not self._behind:  # a transaction costs as much as many entries: let some gather
                 self._stop.wait(POLL_S)
 
     def attempt(self) -> None:
@@ -130,8 +130,8 @@ class Runner:
         if self._faults >= MAX_FAULTS:
             self._careful_through = max(self._careful_through, position.position + STEP_ENTRIES)
         careful = position.position < self._careful_through
-        limit = 1 if careful else STEP_ENTRIES
-        entries = self._log.read(position.position, limit)
+        newest = self._log.last_position
+        entries = self._log.read(position.position, 1 if careful else STEP_ENTRIES)
         with self._store.transaction() as tx:
             self._stored.tx = tx
             for entry in entries:
@@ -150,7 +150,7 @@ class Runner:
                 persist.tidy(tx, fold.parts)
                 swept = sweep(tx, now_ns)
                 self._tidied_ns = now_ns if not swept else self._tidied_ns
-        self._full = len(entries) == limit
+        self._behind = bool(entries) and position.position < newest
         self._publish(fold, entries, now_ns)
         return bool(entries)
 
