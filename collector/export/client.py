@@ -1,5 +1,6 @@
 """Asks a running collector's HTTP API, for the commands that print tables."""
 
+import http.client
 import json
 import urllib.error
 import urllib.parse
@@ -24,14 +25,18 @@ def _get(url: str) -> Any:
     except urllib.error.HTTPError as error:
         try:
             message = json.load(error)["error"]["message"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):  # not in the one shape of the API's errors
             message = error.reason
         raise ApiError(f"the collector refused ({error.code}): {message}") from None
     except (urllib.error.URLError, OSError) as error:
         reason = getattr(error, "reason", error)
         raise ApiError(f"no collector answers at {url}: {reason}. Is it running? Name another with --url.") from None
-    except ValueError:
-        raise ApiError(f"what answers at {url} is not a Bandwitness collector") from None
+    except (ValueError, http.client.HTTPException):  # no JSON, or no HTTP: the gRPC port, for example
+        raise _stranger(url) from None
+
+
+def _stranger(url: str) -> ApiError:
+    return ApiError(f"what answers at {url} is not a Bandwitness collector")
 
 
 def fetch_items(url: str, resource: str, **parameters: str | None) -> list[dict[str, Any]]:
@@ -44,8 +49,12 @@ def fetch_items(url: str, resource: str, **parameters: str | None) -> list[dict[
     query = {name: value for name, value in parameters.items() if value is not None}
     for _ in range(MAX_PAGES):
         page = _get(f"{url.rstrip('/')}/api/v1/{resource}?{urllib.parse.urlencode(query)}")
-        items += page["items"]
-        if page["next"] is None:
+        try:
+            items += page["items"]
+            following = page["next"]
+        except (KeyError, TypeError):
+            raise _stranger(url) from None
+        if following is None:
             return items
-        query["cursor"] = page["next"]
+        query["cursor"] = following
     raise ApiError(f"more than {MAX_PAGES} pages of {resource}: narrow the time with --from and --to")

@@ -29,6 +29,7 @@ _ENUMS: Mapping[str, tuple[Any, str]] = {
     "batch_class": (BatchClass, "BATCH_CLASS_"),
 }
 _IDS = {"path_id", "profile_id"}
+_LAST_NS = (1 << 63) - 1  # what the store can hold; in the year 2262
 
 
 class BadQueryError(ValueError):
@@ -43,7 +44,7 @@ def rfc3339(time_ns: int) -> str:
 
 
 def parse_time(name: str, text: str) -> int:
-    """Nanoseconds of an RFC 3339 time.
+    """Nanoseconds of an RFC 3339 time; 1970 for earlier ones, 2262 for later ones.
 
     Raises:
         BadQueryError: not one, or without an offset.
@@ -58,7 +59,7 @@ def parse_time(name: str, text: str) -> int:
         raise BadQueryError(
             f"{name}: {text[:60]!r} is not an RFC 3339 time such as 2026-12-01T19:00:00+08:00"
         ) from None
-    return whole * 1_000_000_000 + moment.microsecond * 1000
+    return min(max(0, whole * 1_000_000_000 + moment.microsecond * 1000), _LAST_NS)
 
 
 def enum_name(field: str, value: int) -> str:

@@ -74,6 +74,11 @@ def test_times_come_back_to_the_microsecond(time_ns: int) -> None:
     assert views.parse_time("from", views.rfc3339(whole)) == whole
 
 
+def test_times_beyond_what_the_store_can_hold_are_its_ends() -> None:
+    assert views.parse_time("from", "0001-01-01T00:00:00Z") == 0
+    assert views.parse_time("to", "9999-12-31T00:00:00Z") == (1 << 63) - 1
+
+
 def test_times_carry_their_offset() -> None:
     assert views.parse_time("to", "1970-01-01T08:00:01+08:00") == 1_000_000_000
     assert views.parse_time("to", "1970-01-01T08:00:01 08:00") == 1_000_000_000  # "+" unescaped in a query

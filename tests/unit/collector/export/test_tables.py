@@ -1,0 +1,118 @@
+"""Tables over items as the API gives them."""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from bandwitness.v1.plan_pb2 import SLOT_PURPOSE_PAIR, WINDOW_KIND_PEAK
+from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_TCP_THROUGHPUT, RUN_OUTCOME_REFUSED
+from collector.export import views
+from collector.export.tables import COLUMNS, build, delay, rate, show, size
+from collector.model import (
+    AccountingRow,
+    Attempt,
+    Element,
+    EndpointRow,
+    Incident,
+    NodeRow,
+    PathStatus,
+    SlotRow,
+    ThroughputStatus,
+)
+
+A = EndpointRow("a", "eth0", "198.18.1.1", "rail0")
+B = EndpointRow("b", "eth0", "198.18.1.2", "rail0")
+SECOND = 1_000_000_000
+
+
+def path(protocol: int, throughput: ThroughputStatus | None) -> PathStatus:
+    return PathStatus(
+        1, "a", "b", A, B, B.address, "rail0", protocol, 0, 20, 1, 0.05, 96_000, 6_000_000, False, throughput
+    )
+
+
+def slot(*, reverse: bool) -> SlotRow:
+    return SlotRow(
+        b"\x01" * 16, b"\x01" * 16, SLOT_PURPOSE_PAIR, WINDOW_KIND_PEAK, "2026-12-01", SECOND, 3 * SECOND, SECOND,
+        A, B, 5201, reverse, 255, 1, (), "why",
+    )  # fmt: skip
+
+
+ROWS: Mapping[str, Sequence[Any]] = {
+    "nodes": [
+        NodeRow("never", "s", "r1", (A,), False, None, None, None, None, None, None, None, None),
+        NodeRow(
+            "there", "s", "r1", (A,), True, SECOND, None, "0.1.0", "3.12", True, 2_000_000, 4096, 7,
+            ({"part": "echo", "state": "icmp_unavailable", "detail": ""},),
+        ),
+    ],
+    "paths": [
+        path(PROTOCOL_ICMP_ECHO, None),
+        path(PROTOCOL_TCP_THROUGHPUT, ThroughputStatus(187.4e6, SECOND, 180e6, 60e6, 0.667, True, 5, 5)),
+        path(PROTOCOL_TCP_THROUGHPUT, ThroughputStatus(None, None, 180e6, None, None, False, 5, 0)),
+    ],
+    "incidents": [Incident("x" * 32, "loss", 1, Element("uplink", "r1"), "critical", SECOND, None, 2, "lost", {})],
+    "timetable": [
+        Attempt(slot(reverse=False), "failed", RUN_OUTCOME_REFUSED, None, None),
+        Attempt(slot(reverse=True), "pending", 0, None, None),
+    ],
+    "accounting": [AccountingRow("a", "b", "rail0", WINDOW_KIND_PEAK, 5, 4, 1, 0, 0, 2, {"ok": 4, "refused": 1})],
+}  # fmt: skip
+
+
+def shown(resource: str) -> list[list[str]]:
+    table = build(resource, [views.item(row) for row in ROWS[resource]])
+    return [[str(cell) for cell in cells] for cells in zip(*(column.cells for column in table.columns), strict=True)]
+
+
+def test_there_is_a_table_for_each_resource() -> None:
+    assert COLUMNS.keys() == ROWS.keys()
+
+
+def test_a_node_that_was_never_seen_is_not_one_that_is_away() -> None:
+    never, there = shown("nodes")
+    assert never[3:6] == ["never seen", "–", "–"]
+    assert there[3:8] == ["connected", "1970-01-01 00:00:01Z", "synchronised, ±2.0 ms", "4.0 KiB", "7"]
+    assert there[-1] == "echo: icmp_unavailable"
+
+
+def test_a_path_shows_what_it_measures_and_a_verdict_only_where_there_is_one() -> None:
+    echo, flagged, short = shown("paths")
+    assert echo[5:] == ["20", "5.00 %", "96 µs", "6.0 ms", "–", "–", "–", ""]
+    assert flagged[9:] == ["180.0 Mbit/s", "60.0 Mbit/s", "66.7 %", "flagged"]
+    assert short[9:] == ["180.0 Mbit/s", "–", "–", "not enough tests"]
+
+
+def test_the_timetable_shows_the_direction_of_the_data_and_no_outcome_before_there_is_one() -> None:
+    failed, pending = shown("timetable")
+    assert failed[1:] == ["a", "b", "rail0", "peak", "failed", "refused", "–", "why"]
+    assert pending[1:] == ["b", "a", "rail0", "peak", "pending", "", "–", "why"]
+
+
+def test_accounting_and_incidents() -> None:
+    assert shown("accounting") == [["a", "b", "rail0", "peak", "5", "4", "1", "0", "0", "2", "ok 4, refused 1"]]
+    assert shown("incidents")[0][3:] == ["uplink r1", "1970-01-01 00:00:01Z", "open", "lost"]
+
+
+def test_figures_keep_three_digits_at_any_size() -> None:
+    assert [rate(bps) for bps in (None, 0, 999, 2500, 187.4e6, 25e9)] == [
+        "–", "0 bit/s", "999 bit/s", "2.5 kbit/s", "187.4 Mbit/s", "25.0 Gbit/s",
+    ]  # fmt: skip
+    assert [delay(ns) for ns in (None, 96_400, 999_999, 1_000_000)] == ["–", "96 µs", "1000 µs", "1.0 ms"]
+    assert [size(count) for count in (None, 5, 1536, 2**31)] == ["–", "5 B", "1.5 KiB", "2.0 GiB"]
+
+
+@pytest.mark.parametrize("resource", list(COLUMNS))
+def test_nothing_is_said_to_be_nothing(resource: str, capsys: pytest.CaptureFixture[str]) -> None:
+    show(resource, [])
+    assert capsys.readouterr().out == f"no {resource}\n"
+
+
+def test_markup_in_a_name_is_shown_and_not_obeyed() -> None:
+    row = views.item(Incident("x", "loss", 1, Element("rack", "[red]r1"), "critical", 1, None, 2, "[/]", {}))
+    output = io.StringIO()
+    Console(width=200, file=output).print(build("incidents", [row]))
+    assert "rack [red]r1" in output.getvalue()
