@@ -18,13 +18,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from bandwitness.settings import SettingsError
 from collector.analysis.runner import Runner
+from collector.app.figures import intake_of
 from collector.app.http import HttpListenError, HttpServer, listening_socket, url_of
 from collector.app.planning import Planning, windows_fixed
 from collector.clock import Clock, SystemClock
 from collector.config import Config, configuration_hash
 from collector.control import Control, KeyFileError, load_or_create_key
 from collector.export.http import Sources, create_app
-from collector.export.prometheus import Exporter
+from collector.export.prometheus import PARTS, Exporter
 from collector.ingest import Ingest, ListenError, Sessions, TlsError, server_credentials, start_server
 from collector.log import Log, LogError, LogUnavailableError
 from collector.model import NodeRow
@@ -91,7 +92,7 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         reader = Reader(store.path, config)
         parts.callback(reader.close)
         url = url_of(listener)
-        http = HttpServer(create_app(_sources(reader, log, runner, sessions)))
+        http = HttpServer(create_app(_sources(reader, log, runner, sessions, clock)))
         await parts.enter_async_context(_running(http.serve([listener]), on_leaving=http))
 
         ingest = Ingest(log, control, clock, sessions)
@@ -135,7 +136,7 @@ async def _running(work: Awaitable[None], on_leaving: HttpServer | None = None) 
             await task
 
 
-def _sources(reader: Reader, log: Log, runner: Runner, sessions: Sessions) -> Sources:
+def _sources(reader: Reader, log: Log, runner: Runner, sessions: Sessions, clock: Clock) -> Sources:
     def complete_node(row: NodeRow) -> NodeRow:
         """Adds what only live sessions know."""
         session = sessions.get(row.name)
@@ -156,7 +157,8 @@ def _sources(reader: Reader, log: Log, runner: Runner, sessions: Sessions) -> So
             "analysis": "ok" if runner.healthy else "a step failed and is tried again" if runner.alive else "has died",
         }
 
-    exporter = Exporter(lambda: runner.snapshot, complete_node, SystemClock().wall_ns)
+    parts = (*PARTS, intake_of(sessions, log))
+    exporter = Exporter(lambda: runner.snapshot, complete_node, clock.wall_ns, parts)
     return Sources(reader, exporter.render, health, complete_node)
 
 

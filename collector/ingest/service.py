@@ -72,7 +72,7 @@ class Ingest:
             await context.abort(error.code, error.words)
 
     async def _run(self, context: Context, identity: Identity, hello: Hello) -> None:
-        session = await self._sessions.open(hello, context.peer(), self._clock.wall_ns())
+        session = await self._sessions.open(hello, self._clock.wall_ns())
         try:
             await AgentStream(
                 context,

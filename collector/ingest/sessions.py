@@ -1,4 +1,4 @@
-"""Who is connected since when, and what came of it. One event loop writes; any thread may look."""
+"""Who is connected, and what came of it. One event loop writes; any thread may look."""
 
 import asyncio
 from collections import Counter
@@ -11,11 +11,10 @@ from bandwitness.v1.uplink_pb2 import Hello
 class IngestStatistics:
     """Since the start, over all agents."""
 
-    batches: int = 0  # made durable, quarantined ones included
-    bytes: int = 0
+    new: int = 0  # handed to the log without a fault
     duplicates: int = 0
-    quarantined: Counter[str] = field(default_factory=Counter)
-    refused_streams: Counter[str] = field(default_factory=Counter)
+    quarantined: Counter[str] = field(default_factory=Counter)  # handed to the log, by fault
+    refused_streams: Counter[str] = field(default_factory=Counter)  # by gRPC status
 
 
 @dataclass(slots=True)
@@ -23,16 +22,8 @@ class Session:
     """One stream of one agent."""
 
     agent_id: str
-    peer: str
-    connected_since_ns: int  # collector's wall clock
-    last_received_ns: int  # likewise; of the Hello or the newest batch
     software_version: str
-    run_id: bytes
-    boot_id: bytes
-    skew_ns: int  # agent's wall clock at sending minus ours at receipt; contains the way
-    batches: int = 0
-    duplicates: int = 0
-    quarantined: int = 0
+    last_received_ns: int  # collector's wall clock; of the Hello or the newest batch
     replaced: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     on_the_way: set["asyncio.Future[int]"] = field(default_factory=set)  # appends whose fate is not known
@@ -46,10 +37,6 @@ class Sessions:
         self._open: dict[str, Session] = {}
         self._last_received: dict[str, int] = {}
 
-    def all(self) -> list[Session]:
-        """The streams open now."""
-        return list(self._open.values())
-
     def get(self, agent_id: str) -> Session | None:
         return self._open.get(agent_id)
 
@@ -58,22 +45,13 @@ class Sessions:
         session = self._open.get(agent_id)
         return session.last_received_ns if session is not None else self._last_received.get(agent_id)
 
-    async def open(self, hello: Hello, peer: str, now_ns: int) -> Session:
+    async def open(self, hello: Hello, now_ns: int) -> Session:
         """Registers a stream. One that the same agent has open is ended first, and the fate of its batches awaited:
         what the new stream is told about durable numbers must not change behind it."""
         while (old := self._open.get(hello.agent_id)) is not None:
             old.replaced.set()
             await old.ended.wait()
-        session = Session(
-            agent_id=hello.agent_id,
-            peer=peer,
-            connected_since_ns=now_ns,
-            last_received_ns=now_ns,
-            software_version=hello.software_version,
-            run_id=hello.run_id,
-            boot_id=hello.boot_id,
-            skew_ns=hello.wall_time_ns - now_ns,
-        )
+        session = Session(hello.agent_id, hello.software_version, last_received_ns=now_ns)
         self._open[hello.agent_id] = session
         return session
 

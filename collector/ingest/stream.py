@@ -202,15 +202,11 @@ class AgentStream:
     def _count(self, judged: Judged, now_ns: int) -> None:
         self._session.last_received_ns = now_ns
         if judged.duplicate:
-            self._session.duplicates += 1
             self._statistics.duplicates += 1
-            return
-        self._session.batches += 1
-        self._statistics.batches += 1
-        self._statistics.bytes += len(judged.arrival.batch.payload)
-        if judged.arrival.quarantine:
-            self._session.quarantined += 1
+        elif judged.arrival.quarantine:
             self._statistics.quarantined[str(judged.arrival.quarantine)] += 1
+        else:
+            self._statistics.new += 1
 
     # ---------------------------------------------------------------- out
 

@@ -103,7 +103,9 @@ async def test_it_starts_plans_takes_batches_answers_and_stops(tmp_path: Path) -
         assert len(await one.items("timetable")) > 0
         status, text = await one.get("/healthz")
         assert (status, json.loads(text)["status"]) == (200, "ok")
-        assert "bandwitness_collector_build_info" in (await one.get("/metrics"))[1]
+        metrics = (await one.get("/metrics"))[1].splitlines()
+        assert 'bandwitness_collector_received_batches_total{result="new"} 1' in metrics
+        assert "bandwitness_collector_log_failing 0" in metrics
         assert await stopped(one) == 0
 
 
