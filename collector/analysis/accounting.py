@@ -14,9 +14,9 @@ from bandwitness.v1.record_pb2 import (
     RUN_OUTCOME_OK,
     RUN_OUTCOME_SKIPPED_WITHDRAWN,
     RUN_OUTCOME_UNSPECIFIED,
-    RunOutcome,
 )
 from collector.model import RunRow, SlotRow
+from collector.store.counting import outcome_name
 
 SECOND = 1_000_000_000
 GRACE_NS = 10 * SECOND
@@ -43,14 +43,6 @@ def category(outcome: int) -> str:
     if outcome >= FIRST_LOST:
         return "lost"
     return "skipped" if outcome >= FIRST_SKIPPED else "failed"
-
-
-def outcome_name(outcome: int) -> str:
-    """``refused`` for RUN_OUTCOME_REFUSED."""
-    try:
-        return RunOutcome.Name(RunOutcome.ValueType(outcome)).removeprefix("RUN_OUTCOME_").lower()
-    except ValueError:
-        return f"outcome_{outcome}"
 
 
 def resolve(client: RunRow | None, *, withdrawn: bool, overdue: bool) -> tuple[str, int]:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from bandwitness.v1.record_pb2 import RUN_OUTCOME_UNSPECIFIED, RUN_ROLE_CLIENT
 from collector.analysis import accounting
 from collector.analysis.accounting import End
+from collector.analysis.loading import stretch
 from collector.analysis.rounds import Span
 from collector.analysis.swing import Result, engine_class
 from collector.model import PlanRow, RunRow, SlotRow
+from collector.store.counting import outcome_name
 
 SECOND = 1_000_000_000
 KEPT_NS = 26 * 3600 * SECOND
@@ -38,6 +40,16 @@ class Tracked:
         if self.client is None or accounting.category(self.client.outcome) == "skipped":
             return None
         return self.client.start_time_ns, max(self.client.end_time_ns, self.client.start_time_ns + 1)
+
+    @property
+    def loads(self) -> Span | None:
+        """When it loads what it shares with others; None if it never ran."""
+        if self.category == "skipped":
+            return None
+        actual_ns = None
+        if self.client is not None:
+            actual_ns = max(self.client.end_time_ns, self.server.end_time_ns if self.server is not None else 0)
+        return stretch(self.slot.start_time_ns, self.slot.end_time_ns, actual_ns)
 
     @property
     def result(self) -> Result | None:
@@ -119,6 +131,7 @@ class Attempts:
                 continue
             known.slot = slot
             known.withdrawn = False
+            known.settled = known.client is not None and known.server is not None  # it may have a new time
             self._track(known)
             touched.append(known)
             for run in self._early.pop(slot.slot_id, []):
@@ -204,7 +217,7 @@ class Attempts:
         self._count(entry)
 
     def _count(self, entry: Tracked) -> None:
-        outcome = "" if entry.category == "pending" else accounting.outcome_name(entry.outcome)
+        outcome = "" if entry.category == "pending" else outcome_name(entry.outcome)
         if outcome == entry.counted:
             return
         ends = (entry.slot.client, entry.slot.server)

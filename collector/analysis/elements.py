@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from collector.config import Config
-from collector.model import Element, EndpointRow, PathRow
+from collector.model import Element, EndpointRow, PathRow, SlotRow
 
 # Smaller parts first: where two explain the same paths, the smaller one is named.
 KINDS = ("path", "pair", "endpoint", "node", "target", "rack_pair", "uplink", "rack", "site_link", "fabric")
@@ -66,6 +66,10 @@ class Topology:
     def path_tokens(self, path: PathRow) -> frozenset[str]:
         """Tokens of a path."""
         return self.tokens((path.source, path.destination))
+
+    def slot_tokens(self, slot: SlotRow) -> frozenset[str]:
+        """Tokens of a test of ours: those of its path, and what the plan says it holds."""
+        return self.tokens((slot.client, slot.server)) | frozenset(slot.tokens)
 
     def elements(self, path: PathRow) -> list[Element]:
         """What a round trip over ``path`` crosses; both directions, so without direction."""

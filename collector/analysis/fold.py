@@ -14,7 +14,6 @@ from collector.analysis.attempts import Attempts, Tracked
 from collector.analysis.counters import Nics
 from collector.analysis.incidents import Book, Change
 from collector.analysis.judge import Network
-from collector.analysis.loading import stretch
 from collector.analysis.rules import agent_silent
 from collector.analysis.rules.agent_silent import Heard
 from collector.analysis.swings import Swings
@@ -206,12 +205,8 @@ class Fold:
         """Our own test loads its tokens; what that changes for moments already judged is judged again."""
         parts = self.parts
         slot = tracked.slot
-        span = None
-        if tracked.category != "skipped":
-            ends = [run.end_time_ns for run in (tracked.client, tracked.server) if run is not None]
-            span = stretch(slot.start_time_ns, slot.end_time_ns, max(ends) if tracked.client is not None else None)
-        tokens = parts.network.paths.topology.tokens((slot.client, slot.server)) | frozenset(slot.tokens)
-        changed = parts.network.loading.put(slot.slot_id, tokens, span)
+        tokens = parts.network.paths.topology.slot_tokens(slot)
+        changed = parts.network.loading.put(slot.slot_id, tokens, tracked.loads)
         received_ns = parts.position.received_ns
         if changed is None or changed[1] <= received_ns - LABELLED_NS:
             return

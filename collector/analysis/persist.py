@@ -1,12 +1,11 @@
 """Between the fold and the store: what a step changed is written, and a new process takes up where it stands."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import func, select
 
 from bandwitness.v1.record_pb2 import RUN_ROLE_CLIENT
-from collector.analysis.accounting import outcome_name
 from collector.analysis.agents import Agent, Agents
 from collector.analysis.attempts import KEPT_NS, Attempts, Tracked
 from collector.analysis.counters import Nics
@@ -14,7 +13,7 @@ from collector.analysis.elements import Topology
 from collector.analysis.fold import THROUGHPUT, Parts, Position
 from collector.analysis.incidents import Book
 from collector.analysis.judge import RULES, Network
-from collector.analysis.loading import Loading, stretch
+from collector.analysis.loading import Loading
 from collector.analysis.paths import PathIndex
 from collector.analysis.rounds import Rounds
 from collector.analysis.swings import KEPT_NS as RESULTS_KEPT_NS
@@ -27,7 +26,8 @@ from collector.config import Config
 from collector.decode import Definitions
 from collector.model import StoredWindow
 from collector.store import tables
-from collector.store.counting import attempt_counts, count_slots
+from collector.store.counting import attempt_counts, count_slots, outcome_name
+from collector.store.newest import newest_windows
 from collector.store.rows import (
     read_incident,
     read_path,
@@ -75,7 +75,7 @@ def is_current(tx: Transaction) -> bool:
 
 
 def load(tx: Transaction, config: Config, stored: StoredRounds) -> tuple[Parts, int]:
-    """Everything as the last step left it, but for open windows and the judge (see ``Taker``).
+    """Everything as the last step left it, but for open windows and the judge (see ``take_up_judging``).
 
     Returns:
         The parts, and the position behind which the log must be read again to fill open windows.
@@ -105,7 +105,7 @@ def load(tx: Transaction, config: Config, stored: StoredRounds) -> tuple[Parts, 
         for row in tx.all(incidents, incidents.c.closed_time_ns.is_(None), incidents.c.rule.not_in(RULES))
     )
     totals = Totals(index)
-    totals.newest(window.row for window in _newest_windows(tx))
+    totals.newest(window.row for window in newest_windows(tx.connection))
     parts = Parts(
         config=config,
         position=position,
@@ -218,12 +218,7 @@ def _load_attempts(tx: Transaction, attempts: Attempts, loading: Loading, topolo
     for row in tx.all(slots, (slots.c.end_time_ns >= received_ns - KEPT_NS) | ~slots.c.settled):
         tracked = _read_tracked(tx, row)
         attempts.restore([tracked])
-        if tracked.category != "skipped":
-            ends = [run.end_time_ns for run in (tracked.client, tracked.server) if run is not None]
-            actual = max(ends) if tracked.client is not None else None
-            tokens = topology.tokens((tracked.slot.client, tracked.slot.server)) | frozenset(tracked.slot.tokens)
-            span = stretch(tracked.slot.start_time_ns, tracked.slot.end_time_ns, actual)
-            loading.put(tracked.slot.slot_id, tokens, span)
+        loading.put(tracked.slot.slot_id, topology.slot_tokens(tracked.slot), tracked.loads)
     orphans = tx.all(runs, runs.c.end_time_ns >= received_ns - KEPT_NS, runs.c.slot_id.not_in(select(slots.c.slot_id)))
     attempts.restore_early(read_run(row) for row in orphans)
 
@@ -234,13 +229,3 @@ def _load_results(tx: Transaction, swings: Swings, config: Config, received_ns: 
     for row in tx.all(slots, slots.c.valid, slots.c.end_time_ns >= oldest):
         tracked = _read_tracked(tx, row)
         swings.put(tracked.slot.path_id, tracked.slot.slot_id, tracked.result)
-
-
-def _newest_windows(tx: Transaction) -> Iterator[StoredWindow]:
-    table = tables.round_trip_windows
-    for row in tx.all(tables.paths):
-        statement = (
-            select(table).where(table.c.path_id == row["path_id"]).order_by(table.c.start_time_ns.desc()).limit(1)
-        )
-        for found in tx.connection.execute(statement).mappings():
-            yield read_window(dict(found))

@@ -32,7 +32,7 @@ def count_slots(connection: Connection, from_ns: int = 0, to_ns: int = ALWAYS_NS
         number[row["category"]] = number.get(row["category"], 0) + row["number"]
         if row["category"] != "pending":
             by_outcome = outcomes.setdefault(key, {})
-            name = _outcome_name(row["outcome"])
+            name = outcome_name(row["outcome"])
             by_outcome[name] = by_outcome.get(name, 0) + row["number"]
     return [
         AccountingRow(
@@ -67,7 +67,8 @@ def _end(text: str) -> tuple[str, str]:
     return node, lane
 
 
-def _outcome_name(outcome: int) -> str:
+def outcome_name(outcome: int) -> str:
+    """``refused`` for RUN_OUTCOME_REFUSED."""
     try:
         return RunOutcome.Name(RunOutcome.ValueType(outcome)).removeprefix("RUN_OUTCOME_").lower()
     except ValueError:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, select
+from sqlalchemy import ColumnElement, Select, select
 
 from bandwitness.v1.record_pb2 import (
     PROTOCOL_TCP_THROUGHPUT,
@@ -27,6 +27,7 @@ from collector.model import (
 from collector.store import tables
 from collector.store.counting import count_slots
 from collector.store.database import open_reader
+from collector.store.newest import newest_windows
 from collector.store.nodes import node_rows
 from collector.store.rows import (
     read_alert,
@@ -62,26 +63,16 @@ class Reader:
 
     def paths(self) -> list[PathStatus]:
         """Every path that was ever defined, with its newest figures."""
-        newest = tables.round_trip_windows
-        found: list[PathStatus] = []
         with self._engine.begin() as connection:
             swings = _newest_swings(dict(row) for row in connection.execute(select(tables.swings)).mappings())
-            last = (
-                select(newest)
-                .where(newest.c.path_id == bindparam("path"))
-                .order_by(newest.c.start_time_ns.desc())
-                .limit(1)
-            )
-            for values in connection.execute(select(tables.paths)).mappings().all():
-                path = read_path(dict(values))
-                if path.protocol in _THROUGHPUT:
-                    swing = swings.get(path.path_id)
-                    status = swing_status(*swing) if swing else swing_status(None, None, None)
-                    found.append(throughput_status(path, status))
-                    continue
-                window = connection.execute(last, {"path": signed(path.path_id)}).mappings().first()
-                found.append(round_trip_status(path, read_window(dict(window)).row if window else None))
-        return found
+            windows = {stored.row.path_id: stored.row for stored in newest_windows(connection)}
+            paths = [read_path(dict(row)) for row in connection.execute(select(tables.paths)).mappings()]
+        return [
+            throughput_status(path, swing_status(*swings.get(path.path_id, (None, None, None))))
+            if path.protocol in _THROUGHPUT
+            else round_trip_status(path, windows.get(path.path_id))
+            for path in paths
+        ]
 
     def incidents(self, from_ns: int, to_ns: int, active_only: bool = False) -> list[Incident]:
         """Incidents that were open at some time in ``[from, to)``, oldest first."""

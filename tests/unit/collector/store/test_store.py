@@ -1,21 +1,33 @@
 """The store: schema, one writer, readers beside it, retention."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from collector.model import Element, Incident, Source
+from collector.decode import Definitions
+from collector.model import Element, Incident, RoundTripWindow, Source, StoredWindow
 from collector.store import tables
 from collector.store.database import open_reader, upgrade
+from collector.store.newest import newest_statement
 from collector.store.reader import Reader
 from collector.store.retention import DAY_NS, STEP_ROWS, sweep
-from collector.store.rows import incident_values, read_incident, read_source, signed, source_values, unsigned
+from collector.store.rows import (
+    incident_values,
+    path_values,
+    read_incident,
+    read_source,
+    signed,
+    source_values,
+    unsigned,
+    window_values,
+)
 from collector.store.writer import Store
-from tests.fakes.measured_log import fleet_config
+from tests.fakes.measured_log import echo_path, fleet_config
 
 NOW = 1_767_225_600 * 1_000_000_000
 
@@ -40,6 +52,12 @@ def incident(number: int, closed: int | None = None) -> Incident:
 
 def row(number: int, closed: int | None = None) -> dict[str, object]:
     return incident_values(incident(number, closed)) | {"decided_time_ns": 1000 + number}
+
+
+def window(path_id: int, start_ns: int) -> dict[str, object]:
+    nothing = dict.fromkeys((field.name for field in fields(RoundTripWindow)), 0)
+    row = RoundTripWindow(**nothing | {"path_id": path_id, "start_time_ns": start_ns, "loaded_by": None})  # type: ignore[arg-type]
+    return window_values(StoredWindow(row, b"", b""))
 
 
 def test_migrations_make_exactly_the_tables_described() -> None:
@@ -155,4 +173,20 @@ def test_retention_deletes_in_steps_and_spares_what_is_open(tmp_path: Path) -> N
         assert sweep(tx, NOW) == 10
         assert sweep(tx, NOW) == 0
         assert len(tx.all(tables.incidents)) == 2
+    store.close()
+
+
+def test_the_newest_window_of_each_path_is_found_without_reading_all(tmp_path: Path) -> None:
+    rows = [Definitions().path(echo_path("r1n1", peer)) for peer in ("r1n2", "r2n1", "r2n2")]
+    store = Store(tmp_path / "store.sqlite")
+    with store.transaction() as tx:
+        tx.put(tables.paths, [path_values(path) for path in rows])
+        for path, starts in zip(rows, ((10, 30, 20), (10,), ()), strict=True):
+            tx.put(tables.round_trip_windows, [window(path.path_id, start) for start in starts])
+        plan = tx.connection.execute(text(f"EXPLAIN QUERY PLAN {newest_statement()}")).all()
+    assert not [step for *_, step in plan if step.startswith("SCAN round_trip_windows")]
+    reader = Reader(tmp_path / "store.sqlite", fleet_config())
+    found = {status.dst: status.window_start_time_ns for status in reader.paths()}
+    assert found == {"r1n2": 30, "r2n1": 10, "r2n2": None}
+    reader.close()
     store.close()
