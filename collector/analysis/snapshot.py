@@ -79,7 +79,8 @@ class Snapshot:
     delays: Sequence[DelayHistogram] = ()
     swings: Sequence[Swing] = ()
     attempts: Mapping[tuple[str, str, str, str], int] = field(default_factory=dict)
-    """Due slots by (client node, server node, lane, outcome in lower case); ``lost`` included, pending not."""
+    """Due slots by (source, destination, lane, outcome in lower case), in the direction of the data: of a reverse test
+    the server's node is the source. ``lost`` included, pending not."""
     incidents: Sequence[Incident] = ()  # open ones
     nics: Sequence[NicStatus] = ()
     batches: Mapping[str, int] = field(default_factory=dict)  # by class in lower case, in the log

@@ -111,6 +111,19 @@ def test_a_slot_that_a_later_plan_leaves_out_is_skipped_and_may_come_back() -> N
     assert made.get(two.slot_id).category == "pending"  # type: ignore[union-attr]
 
 
+def test_a_slot_that_comes_back_with_a_new_time_is_waited_for_again() -> None:
+    one = slot(1)
+    made = attempts(one)
+    made.plan(plan([], version=2, issued_s=50))
+    made.settle(AT_END, HOUR)
+    later = replace(one, start_time_ns=2 * HOUR, end_time_ns=2 * HOUR + 13 * SECOND)
+    made.plan(plan([later], version=3, issued_s=3600))
+    assert made.get(one.slot_id).category == "pending"  # type: ignore[union-attr]
+    made.settle({"r1n1": End(3 * HOUR, 3 * HOUR), "r2n1": End(3 * HOUR, 3 * HOUR)}, 3 * HOUR)
+    assert made.get(one.slot_id).category == "lost"  # type: ignore[union-attr]
+    assert sum(made.counts.values()) == 1
+
+
 def test_a_slot_that_had_begun_is_not_withdrawn() -> None:
     one = slot(1)
     made = attempts(one)
@@ -143,6 +156,32 @@ def test_planned_is_the_sum_of_all_ends() -> None:
     made.settle(AT_END, HOUR)
     assert sum(made.counts.values()) == 12
     assert made.counts["r1n1", "r2n1", "rail0", "lost"] == 3
+
+
+def test_planning_again_every_hour_takes_nothing_from_the_sum() -> None:
+    """A plan holds what is still to come. What it no longer names is either over, and keeps its end, or withdrawn."""
+    slots = [slot(number, start_s=100 + 300 * number) for number in range(36)]
+    made = attempts(*slots)
+    for hour in range(1, 4):
+        now_s = 3600 * hour
+        for one in slots[12 * hour - 12 : 12 * hour : 2]:
+            made.run(run(one))
+        kept = [one for one in slots if one.end_time_ns > now_s * SECOND and one is not slots[-1]]
+        made.plan(plan(kept, version=hour + 1, issued_s=now_s))
+        heard = End(now_s * SECOND, now_s * SECOND)
+        made.settle({"r1n1": heard, "r2n1": heard}, now_s * SECOND)
+    assert made.counts == {
+        ("r1n1", "r2n1", "rail0", "ok"): 18,
+        ("r1n1", "r2n1", "rail0", "lost"): 17,
+        ("r1n1", "r2n1", "rail0", "skipped_withdrawn"): 1,
+    }
+
+
+def test_a_reverse_test_is_counted_in_the_direction_of_the_data() -> None:
+    one = replace(slot(1), reverse=True)
+    made = attempts(one)
+    made.run(run(one))
+    assert made.counts == {("r2n1", "r1n1", "rail0", "ok"): 1}
 
 
 def test_what_the_ends_say_differently_is_named() -> None:
