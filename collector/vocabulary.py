@@ -73,6 +73,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("collector_batches_quarantined_total", "counter", "Batches stored that do not stand in their chain, by reason.", ("reason",)),
     Metric("collector_records_unreadable_total", "counter", "Records in good batches that could not be decoded."),
     Metric("collector_analysis_lag_seconds", "gauge", "Age of the oldest log entry that analysis has not read."),
+    Metric("collector_analysis_errors_total", "counter", "Steps of analysis that failed as a whole and were tried again."),
     Metric("collector_snapshot_age_seconds", "gauge", "Age of the figures in this scrape."),
     Metric("collector_rule_errors_total", "counter", "Runs of a rule that raised an error.", ("rule",)),
     Metric("collector_scrape_errors", "gauge", "1 for each part of this scrape that failed and is left out.", ("part",)),

@@ -134,6 +134,7 @@ def collector_itself(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
     for rule, count in snapshot.rule_errors.items():
         yield "collector_rule_errors_total", ((rule,), count)
     yield "collector_records_unreadable_total", ((), snapshot.unreadable_records)
+    yield "collector_analysis_errors_total", ((), snapshot.step_errors)
     yield "collector_analysis_lag_seconds", ((), snapshot.lag_ns * NS)
     if snapshot.made_time_ns:
         yield "collector_snapshot_age_seconds", ((), max(0, scrape.now_ns - snapshot.made_time_ns) * NS)

@@ -2,14 +2,19 @@
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_TCP_THROUGHPUT
 from collector.analysis.snapshot import DELAY_BOUNDS_NS, DelayHistogram, NicStatus, PathTotals, Snapshot
+from collector.app.figures import intake_of
 from collector.export.exposition import Sample
 from collector.export.prometheus import PARTS, Exporter, Scrape
+from collector.ingest import Sessions
+from collector.log import Log
 from collector.model import Element, EndpointRow, Incident, NodeRow, PathStatus, ThroughputStatus
 from collector.vocabulary import METRICS
 
@@ -122,6 +127,29 @@ def test_only_described_metrics_are_exported() -> None:
     for family in text_string_to_metric_families(exporter.render()):
         name = family.name.removeprefix("bandwitness_")
         assert name in names or f"{name}_total" in names
+
+
+async def test_every_described_metric_is_exported(tmp_path: Path) -> None:
+    """From a picture in which nothing is missing; a figure that nobody fills would be described in vain."""
+    swing = ThroughputStatus(90e6, 10**18, 180e6, 90e6, 0.5, True, 5, 5)
+    whole = replace(
+        SNAPSHOT,
+        paths={1: replace(ECHO, delay_p99_ns=120_000), 2: replace(TEST, throughput=swing)},
+        nics=[replace(nic, speed_bps=10**10, receive_peak_bytes_per_second=1e6) for nic in SNAPSHOT.nics],
+        nodes=[replace(NODE, last_received_time_ns=10**18)],
+        rule_errors={"loss": 1},
+    )
+    log, sessions = Log.open(tmp_path), Sessions()
+    sessions.statistics.refused_streams["ABORTED"] += 1
+
+    def broken(_: Scrape) -> Iterator[tuple[str, Sample]]:
+        raise OSError("no such device")
+
+    text = Exporter(lambda: whole, lambda node: node, parts=(*PARTS, intake_of(sessions, log), broken)).render()
+    log.close()
+    samples = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
+    silent = [m.name for m in METRICS if not samples & {m.full_name, f"{m.full_name}_count"}]
+    assert silent == []
 
 
 def test_promtool_has_no_complaint() -> None:
