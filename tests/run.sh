@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up and runs the tests: checks, unit tests, then end-to-end tests in the lab.
+# Sets up and runs the tests: rules of the project, unit tests, real processes and sockets, then the lab.
 #   tests/run.sh                 15 minutes or less on 2 cores
 #   tests/run.sh --all           and what takes longer, 60 minutes or less
 #   tests/run.sh [pytest words]  only those, for example: tests/run.sh tests/unit -k chain
@@ -8,12 +8,13 @@ cd "$(dirname "$0")/.."
 deploy/setup.sh --tests
 export PATH="$PWD/.venv/bin:$PATH:/usr/sbin:/sbin"
 
-if [ $# -gt 0 ] && [ "$1" != --all ]; then exec pytest "$@"; fi
+case "${1:-}" in
+  '') long='not long' ;;
+  --all) long='long or not long' ;;
+  -h | --help) sed -n '2,5p' "$0"; exit ;;
+  *) exec pytest "$@" ;;
+esac
 
-selection='not long'
-[ "${1:-}" != --all ] || selection=''
-ruff check .
-ruff format --check .
-mypy
-lint-imports
-pytest -m "${selection:-lab or not lab}" --durations=10
+pytest -m "not lab and ($long)" -n 2 --durations=5
+# Most of the lab's time is waiting for its clock, so labs run side by side: each has a namespace of its own.
+pytest -m "lab and ($long)" -n 3 --dist loadfile --durations=5

@@ -117,7 +117,7 @@ def path_table(paths: Sequence[Item]) -> Table:
         if path["swing_ratio"] is None:
             verdict, style = ("not enough tests", "yellow")
         elif path["flagged"]:
-            verdict, style = ("OVERSOLD", "bold red")
+            verdict, style = ("flagged", "bold red")
         table.add_row(
             path["src"],
             path["dst"],
