@@ -10,7 +10,7 @@ import logging
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,28 +93,34 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         parts.callback(reader.close)
         url = url_of(listener)
         http = HttpServer(create_app(_sources(reader, log, runner, sessions, clock)))
-        await parts.enter_async_context(_running(http.serve([listener]), on_leaving=http))
+        serving = await parts.enter_async_context(_running(http.serve([listener]), on_leaving=http))
 
         ingest = Ingest(log, control, clock, sessions)
         server, port = await start_server(ingest, config.collector.grpc_listen, credentials)
         parts.push_async_callback(server.stop, _STREAMS_END_WITHIN_S)
 
-        await parts.enter_async_context(_running(planning.run()))
+        replanning = await parts.enter_async_context(_running(planning.run()))
         address = f"{config.collector.grpc_listen.rpartition(':')[0]}:{port}"
         print(
             f"bandwitness-collector ready: gRPC {address} ({'mTLS' if credentials else 'plain text'}), HTTP {url}",
             flush=True,
         )
-        return await _until(stop, log, runner)
+        alive = {
+            "log": lambda: log.alive,
+            "analysis": lambda: runner.alive,
+            "HTTP": lambda: not serving.done(),
+            "planning": lambda: not replanning.done(),
+        }
+        return await _until(stop, alive)
 
 
-async def _until(stop: asyncio.Event, log: Log, runner: Runner) -> int:
-    """Waits for the end: asked for (0), or because a part that nothing works without has died (1)."""
+async def _until(stop: asyncio.Event, alive: Mapping[str, Callable[[], bool]]) -> int:
+    """Waits for the end: asked for (0), or because a part has died (1)."""
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), _LOOK_EVERY_S)
-        for part, alive in (("log", log.alive), ("analysis", runner.alive)):
-            if not alive:
+        for part, lives in alive.items():
+            if not lives():
                 logger.critical("%s has died: the collector stops", part)
                 return FAILED
     logger.info("stopping")
@@ -122,11 +128,13 @@ async def _until(stop: asyncio.Event, log: Log, runner: Runner) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _running(work: Awaitable[None], on_leaving: HttpServer | None = None) -> AsyncIterator[None]:
-    """Runs ``work`` until the block is left; asks it to end, or cancels it."""
+async def _running(
+    work: Awaitable[None], on_leaving: HttpServer | None = None
+) -> AsyncIterator["asyncio.Future[None]"]:
+    """Runs ``work`` until the block is left; asks it to end, or cancels it. If it has died, leaving raises why."""
     task = asyncio.ensure_future(work)
     try:
-        yield
+        yield task
     finally:
         if on_leaving is not None:
             on_leaving.should_exit = True
