@@ -55,7 +55,7 @@ class Log:
         self._room.set()
         self._closing = False
         files = DayFiles(directory, disk, index.ends())
-        self._writer: Writer[Future] = Writer(directory, index, files, gather_s=GATHER_S, settle=self._settle)
+        self._writer = Writer(directory, index, files, gather_s=GATHER_S, settle=self._settle)
 
     @classmethod
     def open(cls, directory: Path, *, disk: Disk | None = None) -> "Log":
@@ -150,27 +150,27 @@ class Log:
         self._reader.close()
         os.close(self._lock)
 
-    def _settle(self, group: list[Waiting[Future]]) -> None:
+    def _settle(self, group: list[Waiting]) -> None:
         """In the writer thread."""
-        loops: dict[asyncio.AbstractEventLoop, list[Waiting[Future]]] = {}
+        loops: dict[asyncio.AbstractEventLoop, list[Waiting]] = {}
         for waiting in group:
-            loops.setdefault(waiting.ticket.get_loop(), []).append(waiting)
+            loops.setdefault(waiting.future.get_loop(), []).append(waiting)
         for loop, waited in loops.items():
             try:
                 loop.call_soon_threadsafe(self._deliver, waited)
             except RuntimeError:  # the loop is closed: nobody waits any more
                 logger.info("log: the fate of %d batches was known after their loop had ended", len(waited))
 
-    def _deliver(self, waited: list[Waiting[Future]]) -> None:
+    def _deliver(self, waited: list[Waiting]) -> None:
         for waiting in waited:
             self._backlog_bytes -= len(waiting.encoded)
-            if waiting.ticket.done():  # cancelled
+            if waiting.future.done():  # cancelled
                 continue
             if waiting.position is not None:
-                waiting.ticket.set_result(waiting.position)
+                waiting.future.set_result(waiting.position)
             else:
                 assert waiting.order.failure is not None
-                waiting.ticket.set_exception(waiting.order.failure)
+                waiting.future.set_exception(waiting.order.failure)
         if self._backlog_bytes <= BACKLOG_LIMIT_BYTES:
             self._room.set()
 

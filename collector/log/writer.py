@@ -5,6 +5,7 @@ transaction. When a group fails nothing of it is kept, and whoever had a batch i
 its futures is.
 """
 
+import asyncio
 import errno
 import logging
 import queue
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from collector.log import frame
 from collector.log.day_files import DayFiles, file_name
@@ -44,21 +45,18 @@ class Order(Protocol):
     failure: LogError | None
 
 
-T = TypeVar("T")
-
-
 @dataclass(slots=True)
-class Waiting(Generic[T]):
-    """A batch on its way; ``ticket`` is the submitter's own."""
+class Waiting:
+    """A batch on its way."""
 
     arrival: Arrival
     encoded: bytes
     order: Order
-    ticket: T
+    future: "asyncio.Future[int]"  # the submitter's; only ``settle`` touches it
     position: int | None = None  # once it is durable
 
 
-class Writer(Generic[T]):
+class Writer:
     """Owns the day files and the writing connection of the index."""
 
     def __init__(
@@ -68,7 +66,7 @@ class Writer(Generic[T]):
         files: DayFiles,
         *,
         gather_s: float,
-        settle: Callable[[list[Waiting[T]]], None],
+        settle: Callable[[list[Waiting]], None],
     ) -> None:
         """
         Args:
@@ -87,7 +85,7 @@ class Writer(Generic[T]):
         self._files = files
         self._gather_s = gather_s
         self._settle = settle
-        self._queue: queue.SimpleQueue[Waiting[T] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
         self._thread.start()
 
@@ -95,7 +93,7 @@ class Writer(Generic[T]):
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    def put(self, waiting: Waiting[T]) -> None:
+    def put(self, waiting: Waiting) -> None:
         self._queue.put(waiting)
 
     def close(self) -> None:
@@ -117,7 +115,7 @@ class Writer(Generic[T]):
                 return
             look_at = time.monotonic() + self._gather_s
 
-    def _gather(self, first: Waiting[T]) -> tuple[list[Waiting[T]], bool]:
+    def _gather(self, first: Waiting) -> tuple[list[Waiting], bool]:
         """Everything that waits, within limits; and whether the log is to close behind it."""
         group, size = [first], len(first.encoded)
         while len(group) < _GROUP_LIMIT and size < _GROUP_LIMIT_BYTES:
@@ -131,7 +129,7 @@ class Writer(Generic[T]):
             size += len(waiting.encoded)
         return group, False
 
-    def _commit(self, group: list[Waiting[T]]) -> None:
+    def _commit(self, group: list[Waiting]) -> None:
         started = time.monotonic()
         live = [waiting for waiting in group if waiting.order.failure is None]
         if not live:
@@ -154,7 +152,7 @@ class Writer(Generic[T]):
             logger.warning("log: writing goes on")
             self.failing = None
 
-    def _write(self, batches: list[Waiting[T]]) -> list[Written]:
+    def _write(self, batches: list[Waiting]) -> list[Written]:
         """Frames of all, in one write and one sync a file; places in the order of ``batches``."""
         frames: dict[str, list[tuple[int, bytes]]] = {}
         for number, waiting in enumerate(batches):
@@ -179,7 +177,7 @@ class Writer(Generic[T]):
         self._files.close_before(min(name.rpartition("/")[2] for name in frames))
         return [written[number] for number in range(len(batches))]
 
-    def _fail(self, error: OSError | sqlite3.Error, live: list[Waiting[T]]) -> None:
+    def _fail(self, error: OSError | sqlite3.Error, live: list[Waiting]) -> None:
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "full" in str(error)
         failure = LogError("disk_full" if full else "write_failed", f"{self._directory}: {error}")
         if self.failing is None:
