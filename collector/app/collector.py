@@ -62,14 +62,13 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
     """See ``run``; the errors of starting are raised.
 
     Args:
-        config: the whole configuration.
-        config_path: its file; relative paths in it are relative to its folder.
+        config: the whole configuration, as ``load_config`` gives it.
+        config_path: its file.
         clock: the host's if None.
     """
     clock = clock or SystemClock()
-    base = config_path.parent
-    state = base / config.collector.state_dir
-    credentials = server_credentials(config.collector.tls, base) if config.collector.tls else None
+    state = Path(config.collector.state_dir)
+    credentials = server_credentials(config.collector.tls) if config.collector.tls else None
     digest = configuration_hash(config_path)
     stop = _stop_event()
     async with contextlib.AsyncExitStack() as parts:

@@ -29,19 +29,15 @@ class Identity:
 NOBODY = Identity("", b"")
 
 
-def server_credentials(tls: Tls, base: Path) -> grpc.ServerCredentials:
+def server_credentials(tls: Tls) -> grpc.ServerCredentials:
     """Credentials that ask every client for a certificate of ``tls.ca``.
-
-    Args:
-        tls: file names, relative to ``base``.
-        base: directory of the configuration file.
 
     Raises:
         TlsError: a file is missing, unreadable or not PEM.
     """
     texts = {}
     for name, begin in (("ca", b"CERTIFICATE"), ("certificate", b"CERTIFICATE"), ("key", b"PRIVATE KEY")):
-        path = base / getattr(tls, name)
+        path = Path(getattr(tls, name))
         try:
             texts[name] = path.read_bytes()
         except OSError as error:

@@ -19,12 +19,12 @@ from bandwitness.v1.record_pb2 import Protocol, Target
 from collector.config import Config, Echo, Node, TargetConfig
 from collector.planner import PlanError
 from collector.planner.endpoints import PlacedEndpoint, lanes, racks
+from collector.windows import SECOND
 
 ALL_PEERS_UP_TO = 16  # nodes
 IN_RACK_SHARE = 0.2
 SHORTEST_INTERVAL_NS = 100_000_000
-MS = 1_000_000
-SECOND = 1_000_000_000
+MS = SECOND // 1000
 
 LaneRacks = dict[tuple[str, str], list[PlacedEndpoint]]
 

@@ -18,7 +18,8 @@ from collector.planner.placement import KIND_NAMES, PlannedTest
 from collector.planner.timetable import plan_tests
 from collector.windows import DAY_S, SECOND
 
-HORIZON_NS = DAY_S * SECOND
+DAY_NS = DAY_S * SECOND
+HORIZON_NS = DAY_NS
 FROZEN_NS = 600 * SECOND  # slots that begin sooner stay as they were planned before
 MS = SECOND // 1000
 
@@ -61,7 +62,7 @@ def build_plans(
     endpoints = placed_endpoints(config)
     version = max(now_ns // MS, previous_version + 1)
     frozen_until_ns = now_ns + FROZEN_NS
-    lists = pinglists(config, endpoints, now_ns // HORIZON_NS)
+    lists = pinglists(config, endpoints, now_ns // DAY_NS)
     timetable = plan_tests(config, now_ns, now_ns + horizon_ns)
     maker = _SlotMaker(config.measure.throughput)
     slots = [maker.slot(test) for test in timetable.tests]

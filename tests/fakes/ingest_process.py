@@ -1,6 +1,6 @@
 """Ingest in a process of its own, to be killed.
 
-    python -m tests.fakes.ingest_process DIRECTORY [--kill-at N] [--tls DIRECTORY]
+    python -m tests.fakes.ingest_process DIRECTORY [--kill-at N]
 
 prints its port on one line and ends on SIGTERM.
 With ``--kill-at`` it kills itself at the N-th moment at which the disk is touched: before
@@ -14,9 +14,8 @@ import signal
 from pathlib import Path
 
 from collector.clock import SystemClock
-from collector.config import Tls
 from collector.control import Control, load_or_create_key
-from collector.ingest import Ingest, Sessions, server_credentials, start_server
+from collector.ingest import Ingest, Sessions, start_server
 from collector.log import Log
 from collector.log.disk import Disk
 
@@ -51,14 +50,11 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path)
     parser.add_argument("--kill-at", type=int)
-    parser.add_argument("--tls", type=Path, help="with ca.pem, collector.pem, collector.key")
     arguments = parser.parse_args()
     log = Log.open(arguments.directory / "log", disk=KillingDisk(arguments.kill_at))
     control = Control(log, load_or_create_key(arguments.directory / "control.key"), "collector", SystemClock())
     await control.start([], [])
-    files = Tls(ca="ca.pem", certificate="collector.pem", key="collector.key")
-    credentials = server_credentials(files, arguments.tls) if arguments.tls else None
-    server, port = await start_server(Ingest(log, control, SystemClock(), Sessions()), "127.0.0.1:0", credentials)
+    server, port = await start_server(Ingest(log, control, SystemClock(), Sessions()), "127.0.0.1:0", None)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     print(port, flush=True)

@@ -405,12 +405,13 @@ def client_credentials(directory: Path, stem: str, ca: str = "ca") -> grpc.Chann
     )
 
 
-OUR_TLS = Tls(ca="ca.pem", certificate="collector.pem", key="collector.key")
+def tls_of(directory: Path, *, ca: str = "ca.pem", key: str = "collector.key") -> Tls:
+    return Tls(ca=str(directory / ca), certificate=str(directory / "collector.pem"), key=str(directory / key))
 
 
 async def test_over_tls_the_certificate_says_who_it_is(tmp_path: Path, certificates: Path) -> None:
     ours = certificates / "ours"
-    async with running(tmp_path, server_credentials(OUR_TLS, ours)) as one:
+    async with running(tmp_path, server_credentials(tls_of(ours))) as one:
         chain = FakeChain()
         async with UplinkClient(one.address, client_credentials(ours, "n1")) as client:
             await client.hello("n1")
@@ -426,7 +427,7 @@ async def test_over_tls_the_certificate_says_who_it_is(tmp_path: Path, certifica
 
 async def test_a_certificate_of_another_authority_gets_no_stream(tmp_path: Path, certificates: Path) -> None:
     ours, theirs = certificates / "ours", certificates / "theirs"
-    async with running(tmp_path, server_credentials(OUR_TLS, ours)) as one:
+    async with running(tmp_path, server_credentials(tls_of(ours))) as one:
         stranger = grpc.ssl_channel_credentials(
             (ours / "ca.pem").read_bytes(), (theirs / "n1.key").read_bytes(), (theirs / "n1.pem").read_bytes()
         )
@@ -437,9 +438,9 @@ async def test_a_certificate_of_another_authority_gets_no_stream(tmp_path: Path,
 
 def test_certificate_files_that_cannot_be_used_are_named(tmp_path: Path, certificates: Path) -> None:
     with pytest.raises(TlsError, match=r"collector.tls.ca: .*missing.pem: No such file"):
-        server_credentials(Tls(ca="missing.pem", certificate="collector.pem", key="collector.key"), certificates)
+        server_credentials(tls_of(certificates / "ours", ca="missing.pem"))
     with pytest.raises(TlsError, match=r"collector.tls.key: .*no PEM PRIVATE KEY"):
-        server_credentials(Tls(ca="ca.pem", certificate="collector.pem", key="collector.pem"), certificates / "ours")
+        server_credentials(tls_of(certificates / "ours", key="collector.pem"))
 
 
 async def test_an_address_in_use_is_named(plain: Running, tmp_path: Path) -> None:
