@@ -84,11 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _check(path: Path, *, as_json: bool) -> int:
     import json
 
-    from agent import config
+    from agent.config import file
     from bandwitness.settings import SettingsError
 
     try:
-        read = config.read(path)
+        read = file.read(path)
     except SettingsError as error:
         if as_json:
             faults = [
@@ -114,12 +114,11 @@ def _check(path: Path, *, as_json: bool) -> int:
 
 
 def _run(path: Path) -> int:
-    from agent import config
-    from bandwitness.settings import SettingsError
+    from agent.config.apart import RefusedError, read_apart
 
     try:
-        read = config.read(path)
-    except SettingsError as error:
+        read = read_apart(path)
+    except RefusedError as error:
         print(error, file=sys.stderr)
         return 2
     _log_to_stderr(read)

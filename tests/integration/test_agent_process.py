@@ -16,7 +16,7 @@ import pytest
 
 from agent.app.run import Agent
 from agent.clock import SystemClock
-from agent.config import read
+from agent.config.file import read
 from agent.probe.round_trip import RoundTripProbes
 from agent.sample.nic import NicSampler
 from agent.schedule import SlotRunner

@@ -1,11 +1,15 @@
 """agent.yaml: defaults, addresses, files, and every fault at its line."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from agent.config import Address, AgentConfig, FileFacts, IdentityFiles, key_fault, look, parse, parse_address, read
+from agent.config import Address, AgentConfig, IdentityFiles
+from agent.config.apart import RefusedError, read_apart
+from agent.config.file import FileFacts, key_fault, look, parse, parse_address, read
 from bandwitness.settings import SettingsError
 
 BASE = Path("/etc/bandwitness")
@@ -196,3 +200,32 @@ def test_a_file_that_cannot_be_read_is_one_fault(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"agent: {name: caf\xe9}")
     with pytest.raises(SettingsError, match="not UTF-8"):
         read(tmp_path / "latin.yaml")
+
+
+def test_read_apart_gives_what_read_gives(tmp_path: Path) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text(LOOPBACK)
+    assert read_apart(path) == read(path)
+
+
+def test_read_apart_lists_every_fault_as_read_does(tmp_path: Path) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text(LOOPBACK.replace("name: a", "name: [a]").replace("state_dir", "stat_dir"))
+    with pytest.raises(SettingsError) as here:
+        read(path)
+    with pytest.raises(RefusedError) as apart:
+        read_apart(path)
+    assert str(apart.value) == str(here.value)
+    assert len(str(apart.value).splitlines()) == 3
+
+
+def test_what_is_read_apart_brings_nothing_of_the_reader_along(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text(LOOPBACK)
+    code = (
+        "import sys; from pathlib import Path; from agent.config.apart import read_apart; "
+        "read_apart(Path(sys.argv[1])); import agent.app.run; "
+        "print(*[name for name in ('msgspec', 'yaml', 'bandwitness.settings') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "agent.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"

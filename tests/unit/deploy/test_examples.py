@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from agent.config import AgentSection, FileFacts, SpoolSection, parse
+from agent.config.file import AgentSection, FileFacts, SpoolSection, parse
 from collector.config import load_config, read_config
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "deploy" / "examples"

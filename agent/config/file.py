@@ -2,26 +2,30 @@
 
 ``parse`` is pure but for the ``look`` it is given; ``read`` is the one that touches the disk. Files named in the file
 are taken relative to it. There is no reload: a restart is the reload.
+
+As a program (``python -m agent.config.file FILE``) it is the child of ``agent.config.apart``.
 """
 
 import os
+import pickle
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
+from agent.config import Address, AgentConfig, IdentityFiles, LogLevel
 from bandwitness.settings import Duration, Fault, Place, SettingsError, Size, load
 
 DAY_NS = 86_400_000_000_000
 MAX_COLLECTORS = 16
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
-LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class IdentitySection(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,48 +57,6 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True):
 
 class AgentFile(msgspec.Struct, frozen=True, kw_only=True):
     agent: AgentSection
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A collector's host (name, IPv4 or IPv6 without brackets) and port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def loopback(self) -> bool:
-        """Whether plain text stays inside this host."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
-
-
-@dataclass(frozen=True, slots=True)
-class IdentityFiles:
-    ca: Path
-    certificate: Path
-    key: Path
-    server_name: str
-
-
-@dataclass(frozen=True, slots=True)
-class AgentConfig:
-    """A whole valid configuration. ``sha256`` is that of the file's bytes and goes into every header."""
-
-    name: str
-    state_dir: Path
-    collectors: tuple[Address, ...]
-    identity: IdentityFiles | None
-    spool_max_bytes: int
-    spool_max_age_ns: int
-    iperf3: str
-    log_level: LogLevel
-    sha256: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +139,8 @@ def parse(text: str, source: str, base: Path, *, look: Look = look) -> AgentConf
         identity=None
         if identity is None
         else IdentityFiles(base / identity.ca, base / identity.certificate, base / identity.key, identity.server_name),
-        spool_max_bytes=section.spool.max_bytes,
-        spool_max_age_ns=section.spool.max_age,
+        spool_max_bytes=int(section.spool.max_bytes),  # plain: the kinds of the grammar stay here
+        spool_max_age_ns=int(section.spool.max_age),
         # A bare name is found on PATH, a path starts from the file like all others.
         iperf3=str(base / section.iperf3) if "/" in section.iperf3 else section.iperf3,
         log_level=section.log_level,
@@ -241,3 +203,17 @@ def read(path: Path) -> AgentConfig:
     except UnicodeDecodeError as error:
         raise SettingsError(str(path), [Fault(1, 1, "", f"is not UTF-8 text (byte {error.start})")]) from None
     return parse(text, str(path), path.resolve().parent)
+
+
+def main() -> None:
+    """Writes the configuration pickled to standard output; faults go to standard error and exit with 2."""
+    try:
+        config = read(Path(sys.argv[1]))
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    sys.stdout.buffer.write(pickle.dumps(config))
+
+
+if __name__ == "__main__":
+    main()

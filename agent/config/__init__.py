@@ -1,0 +1,53 @@
+"""What an agent is told in agent.yaml: plain values, which every layer may import for nothing.
+
+``file`` holds the grammar of the file and finds its faults; ``apart`` reads it in a process of its own.
+"""
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A collector's host (name, IPv4 or IPv6 without brackets) and port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether plain text stays inside this host."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityFiles:
+    ca: Path
+    certificate: Path
+    key: Path
+    server_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """A whole valid configuration. ``sha256`` is that of the file's bytes and goes into every header."""
+
+    name: str
+    state_dir: Path
+    collectors: tuple[Address, ...]
+    identity: IdentityFiles | None
+    spool_max_bytes: int
+    spool_max_age_ns: int
+    iperf3: str
+    log_level: LogLevel
+    sha256: bytes
