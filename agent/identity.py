@@ -5,23 +5,21 @@ the agent alone: whoever can read it can sign in the agent's name.
 """
 
 import os
+import re
 import stat
-import uuid
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
 
 KEY_FILE = "identity.key"
 _MAX_KEY_BYTES = 4096
+# PKCS #8 of an Ed25519 key in PEM (RFC 8410, section 7) is always these 16 bytes and the key's 32, on one line.
+_PKCS8 = bytes.fromhex("302e020100300506032b657004220420")
+_PEM = b"-----BEGIN PRIVATE KEY-----\n%s\n-----END PRIVATE KEY-----\n"
+_OWN_PEM = re.compile(_PEM % b"([A-Za-z0-9+/]{64})")
 
 
 class IdentityError(Exception):
@@ -51,11 +49,14 @@ def load_or_create(state_dir: Path) -> Identity:
 
 def read_boot_id(root: Path = Path("/")) -> bytes:
     """16 bytes that change with every boot: ``/proc/sys/kernel/random/boot_id`` (random(4)) under ``root``."""
-    return uuid.UUID((root / "proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()).bytes
+    found = bytes.fromhex((root / "proc/sys/kernel/random/boot_id").read_text(encoding="ascii").replace("-", ""))
+    if len(found) != 16:
+        raise ValueError("not a UUID")
+    return found
 
 
 def _create(path: Path) -> None:
-    pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    pem = _PEM % b64encode(_PKCS8 + Ed25519PrivateKey.generate().private_bytes_raw())
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Whole or not at all: a half-written key would be taken for a damaged one at the next start.
@@ -85,7 +86,7 @@ def _load(path: Path) -> Identity:
                 "others may have read it, remove it so that a new key is made"
             )
         with path.open("rb") as file:
-            key = load_pem_private_key(file.read(_MAX_KEY_BYTES), password=None)
+            key = _parse(file.read(_MAX_KEY_BYTES))
     except OSError as error:
         raise IdentityError(f"cannot read the key {path}: {error.strerror or error}") from error
     except (ValueError, TypeError) as error:
@@ -94,7 +95,22 @@ def _load(path: Path) -> Identity:
         ) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise IdentityError(f"{path} holds another kind of key than Ed25519")
-    return Identity(key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw), key.sign)
+    return Identity(key.public_key().public_bytes_raw(), key.sign)
+
+
+def _parse(pem: bytes) -> object:
+    """The key as ``_create`` writes it, or whatever else of a key it may be.
+
+    Raises:
+        ValueError, TypeError: it is none, or under a password.
+    """
+    own = _OWN_PEM.fullmatch(pem)
+    if own and (content := b64decode(own[1])).startswith(_PKCS8):
+        return Ed25519PrivateKey.from_private_bytes(content[len(_PKCS8) :])
+    # Brings 1 MB of other kinds of keys with it.
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
+
+    return load_pem_private_key(pem, password=None)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from agent.identity import IdentityError, load_or_create, read_boot_id
 
@@ -17,6 +22,22 @@ def test_a_key_is_made_once_and_signs(tmp_path: Path) -> None:
     assert first.public_key == second.public_key
     assert len(first.public_key) == 32
     Ed25519PublicKey.from_public_bytes(first.public_key).verify(second.sign(b"header"), b"header")
+
+
+def test_the_key_file_is_what_every_other_program_would_write(tmp_path: Path) -> None:
+    ours = load_or_create(tmp_path)
+    pem = (tmp_path / "identity.key").read_bytes()
+    key = load_pem_private_key(pem, password=None)
+    assert isinstance(key, Ed25519PrivateKey)
+    assert key.public_key().public_bytes_raw() == ours.public_key
+    assert key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) == pem
+
+
+def test_a_key_in_another_layout_is_read_too(tmp_path: Path) -> None:
+    ours = load_or_create(tmp_path)
+    path = tmp_path / "identity.key"
+    path.write_bytes(b"restored from a copy\r\n" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert load_or_create(tmp_path).public_key == ours.public_key
 
 
 def test_the_key_file_is_closed_to_others_and_alone(tmp_path: Path) -> None:
@@ -70,3 +91,6 @@ def test_the_boot_id_is_read_under_the_root(tmp_path: Path) -> None:
     path.write_text("01020304-0506-0708-090a-0b0c0d0e0f10\n")
     assert read_boot_id(tmp_path) == bytes(range(1, 17))
     assert len(read_boot_id()) == 16
+    path.write_text("01020304\n")
+    with pytest.raises(ValueError, match="UUID"):
+        read_boot_id(tmp_path)
