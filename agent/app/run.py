@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agent.app import start
 from agent.app.flush import Flusher
-from agent.app.memory import settle
+from agent.app.memory import one_arena, settle
 from agent.app.parts import Part, StateLog
 from agent.clock import Anchor, Clock, SystemClock
 from agent.config import AgentConfig
@@ -248,4 +248,5 @@ def run(config: AgentConfig) -> None:
             loop.add_signal_handler(number, stopping, number)
         await Agent(config, SystemClock()).run(stop)
 
+    one_arena()
     asyncio.run(until_signal())

@@ -6,6 +6,7 @@ without an address is one too: the one whose packets are ``UNRESOLVED``.
 
 import ipaddress
 from dataclasses import dataclass
+from sys import intern
 
 from agent.probe.echo_packet import MAX_PAYLOAD_BYTES, MIN_PAYLOAD_BYTES
 from agent.probe.pacing import MIN_INTERVAL_NS
@@ -114,8 +115,8 @@ def path_of(target: RoundTripTarget, address: str, *, tcp_fallback: bool = False
         name=name_to_resolve(target) or "",
         address=text,
         ip_version=ip_version,
-        source_address=target.source.address,
-        nic=target.source.nic,
+        source_address=intern(target.source.address),  # protobuf gives a new text for each target
+        nic=intern(target.source.nic),
         protocol=protocol,
         payload_bytes=payload,
         dscp=target.dscp & 0x3F,

@@ -18,6 +18,7 @@ from bandwitness.v1.record_pb2 import SignedBatch
 SCHEMA_VERSION = 1
 QUICK_CHECK_MAX_BYTES = 64 * 1024 * 1024  # above it a check at start would take seconds; damage then shows when met
 WAL_LIMIT_BYTES = 4 * 1024 * 1024
+CACHE_KIB = 256  # pages held in memory: batches are written once and read once, so the 2 MB by default are for nothing
 VACUUM_PAGES = 256  # given back to the file system per call, so that no call takes long
 
 _SCHEMA = """
@@ -103,6 +104,7 @@ class Database:
             raise
         execute("PRAGMA synchronous = FULL")
         execute(f"PRAGMA journal_size_limit = {WAL_LIMIT_BYTES}")
+        execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         (version,) = execute("PRAGMA user_version").fetchone()
         if version == 0:
             self._connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
