@@ -84,13 +84,6 @@ def _clock(item: Item) -> str:
     return state if bound is None else f"{state}, ±{delay(bound)}"
 
 
-def _values(item: Item) -> str:
-    return ", ".join(
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in item["values"].items()
-    )
-
-
 COLUMNS: Mapping[str, Sequence[Column]] = {
     "nodes": (
         Column("node", lambda item: item["name"]),
