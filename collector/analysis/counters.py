@@ -125,14 +125,16 @@ class Nic:
         counter = self._counters[which]
         found = steps(ticks, counter.last, speed_bps)
         counter.last = found.last
+        if young:
+            counter.total += sum(delta for _, _, delta in found.taken)
         for end_ns, span_ns, delta in found.taken:
-            if young:
-                counter.total += delta
             if span_ns <= MAX_GAP_NS:
                 window = touched[end_ns // WINDOW_NS * WINDOW_NS]
                 window.deltas[which] += delta
                 window.spans_ns[which] += span_ns
-                window.peaks[which] = max(delta / span_ns * SECOND, window.peaks[which] or 0.0)
+                rate, peak = delta / span_ns * SECOND, window.peaks[which]
+                if peak is None or rate > peak:
+                    window.peaks[which] = rate
         return found.resets
 
     def status(self) -> NicStatus:
