@@ -15,6 +15,7 @@ from collector.config import OversubscriptionRule
 from collector.model import Source, Swing
 
 BLOCK_HOURS = 4
+Key = tuple[int, str]  # path id and engine class: results that may share a median
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def engine_class(version: str) -> str:
     return "3.16+" if (int(parts[0]), int(parts[1])) >= (3, 16) else "before 3.16"
 
 
-def judge(path_id: int, results: Iterable[Result], rule: OversubscriptionRule) -> PathVerdict:
+def judge(key: Key, results: Iterable[Result], rule: OversubscriptionRule) -> PathVerdict:
     """Judges the results of one path and engine class, one after another in the order in which they were measured.
 
     Flagged above ``threshold``, and from then on until the swing is below ``clear``. Where a window has too few tests
@@ -72,8 +73,8 @@ def judge(path_id: int, results: Iterable[Result], rule: OversubscriptionRule) -
         elif ratio < rule.clear:
             flagged_since = None
     swing = Swing(
-        path_id=path_id,
-        engine_version=ordered[-1].engine_class if ordered else "unknown",
+        path_id=key[0],
+        engine_version=key[1],
         peak_bps=statistics.median([result.bps for result in peak]),
         offpeak_bps=statistics.median([result.bps for result in offpeak]),
         tests_peak=len(peak),

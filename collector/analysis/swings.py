@@ -8,7 +8,7 @@ from collector.analysis import swing
 from collector.analysis.elements import Topology
 from collector.analysis.rules import oversubscription
 from collector.analysis.rules.oversubscription import BLOCK_RULE, RULE, Judged
-from collector.analysis.swing import PathVerdict, Result
+from collector.analysis.swing import Key, PathVerdict, Result
 from collector.config import Config, OversubscriptionRule
 from collector.model import Flag, Incident, PathRow, Swing
 
@@ -29,13 +29,13 @@ class Swings:
         self._rule: OversubscriptionRule = config.rules.oversubscription
         self._topology = topology
         self._paths: dict[int, PathRow] = {}
-        self._results: dict[tuple[int, str], dict[bytes, Result]] = {}
-        self._class_of: dict[bytes, tuple[int, str]] = {}
-        self._verdicts: dict[tuple[int, str], PathVerdict] = {}
-        self._judged: dict[tuple[int, str], Judged] = {}
-        self._blocks: dict[tuple[int, str], Judged] = {}
-        self._stale: set[tuple[int, str]] = set()
-        self._changed: set[tuple[int, str]] = set()
+        self._results: dict[Key, dict[bytes, Result]] = {}
+        self._class_of: dict[bytes, Key] = {}
+        self._verdicts: dict[Key, PathVerdict] = {}
+        self._judged: dict[Key, Judged] = {}
+        self._blocks: dict[Key, Judged] = {}
+        self._stale: set[Key] = set()
+        self._changed: set[Key] = set()
         self._newest_ns = 0
         sites = {
             site.name: _Names(
@@ -73,9 +73,13 @@ class Swings:
         return bool(self._stale)
 
     def judge(self, open_incidents: Sequence[Incident]) -> list[Flag]:
-        """Judges what is new and lays the flagged paths to parts of the network."""
+        """Judges what is new, or too old to stand, and lays the flagged paths to parts of the network."""
+        oldest = self._newest_ns - self._rule.trailing - KEPT_NS
+        for key, verdict in self._verdicts.items():
+            if self._results[key] and verdict.swing.through_time_ns < oldest:
+                self._stale.add(key)
         for key in sorted(self._stale):
-            self._judge_path(*key)
+            self._judge_path(key, oldest)
         self._changed |= self._stale
         self._stale.clear()
         flags: list[Flag] = []
@@ -90,18 +94,16 @@ class Swings:
             )
         return flags
 
-    def _judge_path(self, path_id: int, engine_class: str) -> None:
-        key = (path_id, engine_class)
+    def _judge_path(self, key: Key, oldest_ns: int) -> None:
         self._judged.pop(key, None)
         self._blocks.pop(key, None)
-        oldest = self._newest_ns - self._rule.trailing - KEPT_NS
         for slot_id, result in list(self._results[key].items()):
-            if result.time_ns < oldest:
+            if result.time_ns < oldest_ns:
                 del self._results[key][slot_id]
                 del self._class_of[slot_id]
         results = self._results[key].values()
-        verdict = self._verdicts[key] = swing.judge(path_id, results, self._rule)
-        path = self._paths.get(path_id)
+        verdict = self._verdicts[key] = swing.judge(key, results, self._rule)
+        path = self._paths.get(key[0])
         names = self._names.get(path.source.node) if path is not None else None
         if path is None or names is None:
             return
@@ -113,7 +115,7 @@ class Swings:
 
     def _judge_blocks(
         self,
-        key: tuple[int, str],
+        key: Key,
         path: PathRow,
         names: _Names,
         results: Iterable[Result],
@@ -141,7 +143,7 @@ class Swings:
         self._changed.clear()
         return taken
 
-    def newest(self, key: tuple[int, str]) -> Result | None:
+    def newest(self, key: Key) -> Result | None:
         """Newest valid result of a path and engine class."""
         return max(self._results.get(key, {}).values(), key=lambda result: result.time_ns, default=None)
 

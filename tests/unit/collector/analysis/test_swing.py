@@ -10,6 +10,7 @@ from collector.model import Source
 
 DAY = 86_400_000_000_000
 HOUR = DAY // 24
+KEY = (1, "3.16+")
 RULE = OversubscriptionRule()
 SOURCE = Source("n", bytes(16), 1, 1, 0, 1)
 
@@ -31,7 +32,7 @@ def peak(*values: float, start: int = DAY // 2) -> list[Result]:
 
 def test_a_swing_over_the_threshold_is_flagged_at_the_test_that_shows_it() -> None:
     tests = offpeak(950, 940, 945, 950) + peak(300, 310, 305, 290)
-    verdict = judge(1, tests, RULE)
+    verdict = judge(KEY, tests, RULE)
     assert verdict.swing.flagged
     assert verdict.flagged_since_ns == tests[-1].time_ns
     assert (verdict.swing.peak_bps, verdict.swing.offpeak_bps) == (302.5, 947.5)
@@ -40,15 +41,15 @@ def test_a_swing_over_the_threshold_is_flagged_at_the_test_that_shows_it() -> No
 
 
 def test_below_the_threshold_nothing_is_flagged() -> None:
-    assert not judge(1, offpeak(100, 100, 100, 100) + peak(71, 71, 71, 71), RULE).swing.flagged
+    assert not judge(KEY, offpeak(100, 100, 100, 100) + peak(71, 71, 71, 71), RULE).swing.flagged
 
 
 def test_a_faster_evening_is_a_negative_swing() -> None:
-    assert judge(1, offpeak(50, 50, 50, 50) + peak(100, 100, 100, 100), RULE).swing.swing_ratio == -1.0
+    assert judge(KEY, offpeak(50, 50, 50, 50) + peak(100, 100, 100, 100), RULE).swing.swing_ratio == -1.0
 
 
 def test_three_tests_say_nothing() -> None:
-    swing = judge(1, offpeak(950, 940, 945, 950) + peak(300, 310, 305), RULE).swing
+    swing = judge(KEY, offpeak(950, 940, 945, 950) + peak(300, 310, 305), RULE).swing
     assert swing.swing_ratio is None
     assert not swing.flagged
     assert swing.tests_peak == 3
@@ -56,7 +57,7 @@ def test_three_tests_say_nothing() -> None:
 
 def test_case_44_failed_tests_are_not_zero_bit_per_second() -> None:
     """Six good tests in the evening; at night the server was down. What failed never gets here."""
-    swing = judge(1, peak(9.4e9, 9.4e9, 9.4e9, 9.4e9, 9.4e9, 9.4e9), RULE).swing
+    swing = judge(KEY, peak(9.4e9, 9.4e9, 9.4e9, 9.4e9, 9.4e9, 9.4e9), RULE).swing
     assert swing.swing_ratio is None
     assert swing.offpeak_bps is None
     assert not swing.flagged
@@ -66,20 +67,20 @@ def test_between_clear_and_threshold_the_flag_stays_as_it_is() -> None:
     night = offpeak(100, 100, 100, 100)
     raised = night + peak(60, 60, 60, 60)
     in_between = [*raised, *peak(*[72] * 8, start=DAY)]
-    assert judge(1, in_between, RULE).swing.swing_ratio == 1 - 72 / 100
-    assert judge(1, in_between, RULE).flagged_since_ns == raised[-1].time_ns
-    assert not judge(1, night + peak(*[72] * 8, start=DAY), RULE).swing.flagged
-    assert not judge(1, [*in_between, *peak(*[90] * 30, start=2 * DAY)], RULE).swing.flagged
+    assert judge(KEY, in_between, RULE).swing.swing_ratio == 1 - 72 / 100
+    assert judge(KEY, in_between, RULE).flagged_since_ns == raised[-1].time_ns
+    assert not judge(KEY, night + peak(*[72] * 8, start=DAY), RULE).swing.flagged
+    assert not judge(KEY, [*in_between, *peak(*[90] * 30, start=2 * DAY)], RULE).swing.flagged
 
 
 def test_tests_older_than_the_trailing_period_do_not_count() -> None:
     tests = offpeak(950, 950, 950, 950) + peak(300, 300, 300, 300, start=8 * DAY)
-    assert judge(1, tests, RULE).swing.swing_ratio is None
+    assert judge(KEY, tests, RULE).swing.swing_ratio is None
 
 
 def test_the_order_in_which_results_arrive_changes_nothing() -> None:
     tests = offpeak(950, 940, 945, 950) + peak(300, 310, 305, 290)
-    assert judge(1, reversed(tests), RULE) == judge(1, tests, RULE)
+    assert judge(KEY, reversed(tests), RULE) == judge(KEY, tests, RULE)
 
 
 def test_versions_share_a_class_up_to_the_change_to_threads() -> None:
