@@ -6,6 +6,7 @@ acknowledged.
 """
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
@@ -65,22 +66,21 @@ class Log:
             LogUnavailableError: no right to write there, no room, or another collector has it open.
         """
         disk = disk or Disk()
-        lock = -1
-        try:
-            directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-            lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        with contextlib.ExitStack() as undo:
             try:
+                directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+                lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+                undo.callback(os.close, lock)
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                index = _open_index(directory / "index.sqlite")
+                undo.callback(index.close)
+                log = cls(directory, index, disk, lock, recover(directory, index, disk))
             except BlockingIOError:
                 raise LogUnavailableError(f"{directory}: another collector has this log open") from None
-            index = _open_index(directory / "index.sqlite")
-            return cls(directory, index, disk, lock, recover(directory, index, disk))
-        except (OSError, sqlite3.Error, LogUnavailableError) as error:
-            if lock >= 0:
-                os.close(lock)
-            if isinstance(error, LogUnavailableError):
-                raise
-            raise LogUnavailableError(f"{directory}: the log cannot be opened: {error}") from error
+            except (OSError, sqlite3.Error) as error:
+                raise LogUnavailableError(f"{directory}: the log cannot be opened: {error}") from error
+            undo.pop_all()
+            return log
 
     @property
     def last_position(self) -> int:

@@ -267,6 +267,21 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         Log.open(tmp_path / "file" / "log")
 
 
+async def test_a_log_that_cannot_be_put_in_order_is_let_go_of_and_can_be_opened_later(tmp_path: Path) -> None:
+    log = Log.open(tmp_path)
+    await fill(log, FakeChain(), 2)
+    log.close()
+    torn = tmp_path / FIRST_FILE
+    torn.write_bytes(torn.read_bytes() + b"torn")
+    disk = FailingDisk()
+    disk.sync_error = errno.EIO
+    with pytest.raises(LogUnavailableError, match="cannot be opened"):
+        Log.open(tmp_path, disk=disk)
+    again = Log.open(tmp_path)
+    assert seqs(again) == [1, 2]
+    again.close()
+
+
 async def test_a_lost_index_is_built_anew_from_the_frames(tmp_path: Path) -> None:
     chain, other = FakeChain(), FakeChain("n2", BATCH_CLASS_TELEMETRY)
     log = Log.open(tmp_path)
