@@ -14,6 +14,7 @@ from bandwitness.v1.record_pb2 import (
     RUN_OUTCOME_OK,
     RUN_OUTCOME_SKIPPED_WITHDRAWN,
     RUN_OUTCOME_UNSPECIFIED,
+    RUN_ROLE_CLIENT,
 )
 from collector.model import RunRow, SlotRow
 from collector.store.counting import outcome_name
@@ -43,6 +44,12 @@ def category(outcome: int) -> str:
     if outcome >= FIRST_LOST:
         return "lost"
     return "skipped" if outcome >= FIRST_SKIPPED else "failed"
+
+
+def speaks(run: RunRow, slot: SlotRow) -> bool:
+    """Whether a record comes from the node at that end of the slot. Nobody else can tell how its test ended."""
+    end = slot.client if run.role == RUN_ROLE_CLIENT else slot.server
+    return run.source.agent_id == end.node
 
 
 def resolve(client: RunRow | None, *, withdrawn: bool, overdue: bool) -> tuple[str, int]:

@@ -140,14 +140,19 @@ class Attempts:
             self._resolve(entry)
         return touched
 
+    def may_say(self, run: RunRow) -> bool:
+        """Whether a record comes from the node whose end it speaks for; as long as its slot is not known, it may."""
+        entry = self.get(run.slot_id)
+        return entry is None or accounting.speaks(run, entry.slot)
+
     def run(self, run: RunRow) -> Tracked | None:
-        """Takes in one end's record; the first of each end counts. None while its slot is not known."""
+        """Takes in one end's record, from that end; the first of each counts. None if nothing came of it (yet)."""
         entry = self.get(run.slot_id)
         if entry is None:
             self._early.setdefault(run.slot_id, []).append(run)
             return None
         role = "client" if run.role == RUN_ROLE_CLIENT else "server"
-        if getattr(entry, role) is not None:
+        if getattr(entry, role) is not None or not accounting.speaks(run, entry.slot):
             return None
         setattr(entry, role, run)
         self._enter(entry)

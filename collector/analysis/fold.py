@@ -149,9 +149,11 @@ class Fold:
             return
         for samples in decoded.round_trips:
             self._round_trips(samples, agent, entry)
-        if decoded.runs:
-            tx.add(runs, [run_values(run) for run in decoded.runs])
-        for run in decoded.runs:
+        foreign = [run for run in decoded.runs if not parts.attempts.may_say(run)]
+        self._quarantine(tx, [Quarantined(run.source, "foreign_slot", run.slot_id.hex()) for run in foreign])
+        own = [run for run in decoded.runs if run not in foreign]
+        tx.add(runs, [run_values(run) for run in own])
+        for run in own:
             run_of = parts.attempts.run(run)
             if run_of is not None:
                 self._load(run_of)

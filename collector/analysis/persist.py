@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from bandwitness.v1.record_pb2 import RUN_ROLE_CLIENT
+from collector.analysis.accounting import speaks
 from collector.analysis.agents import Agent, Agents
 from collector.analysis.attempts import KEPT_NS, Attempts, Tracked
 from collector.analysis.counters import Nics
@@ -190,10 +191,12 @@ def _tracked_values(tracked: Tracked) -> dict[str, Any]:
 
 
 def _read_tracked(tx: Transaction, row: Mapping[str, Any]) -> Tracked:
-    found = {run.role: run for run in map(read_run, tx.all(tables.runs, tables.runs.c.slot_id == row["slot_id"]))}
+    slot = read_slot(row)
+    recorded = map(read_run, tx.all(tables.runs, tables.runs.c.slot_id == row["slot_id"]))
+    found = {run.role: run for run in recorded if speaks(run, slot)}
     client = found.pop(RUN_ROLE_CLIENT, None)
     return Tracked(
-        slot=read_slot(row),
+        slot=slot,
         client=client,
         server=next(iter(found.values()), None),
         withdrawn=row["withdrawn"],

@@ -25,7 +25,7 @@ def slot(number: int, source: str = "r1n1", destination: str = "r2n1", start_s: 
 
 def run(of: SlotRow, role: int = pb.RUN_ROLE_CLIENT, outcome: int = pb.RUN_OUTCOME_OK, **changes: object) -> RunRow:
     row = RunRow(
-        source=SOURCE,
+        source=replace(SOURCE, agent_id=(of.client if role == pb.RUN_ROLE_CLIENT else of.server).node),
         slot_id=of.slot_id,
         role=role,
         path_id=of.path_id,
@@ -137,6 +137,21 @@ def test_a_run_before_its_plan_is_kept_for_it() -> None:
     assert made.run(run(one)) is None
     made.plan(plan([one]))
     assert made.get(one.slot_id).category == "ok"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_only_the_node_at_an_end_can_tell_how_it_ended(early: bool) -> None:
+    one = slot(1)
+    made = Attempts(1, lambda _: None)
+    other = run(one, source=replace(SOURCE, agent_id="r1n2"), throughput_bps=1.0)
+    if early:
+        assert made.may_say(other)
+        made.run(other)
+    made.plan(plan([one]))
+    assert not made.may_say(other)
+    assert made.run(other) is None
+    made.settle(AT_END, HOUR)
+    assert made.get(one.slot_id).category == "lost"  # type: ignore[union-attr]
 
 
 def test_a_repeated_record_changes_nothing() -> None:

@@ -395,3 +395,19 @@ def test_tests_of_a_night_and_an_evening(make_bench: MakeBench) -> None:
         ("r1n1", "r2n1", "rail0", "ok"): 9,
         ("r1n1", "r2n1", "rail0", "lost"): 1,
     }
+
+
+def test_a_node_cannot_speak_for_the_test_of_another(make_bench: MakeBench) -> None:
+    config = fleet_config()
+    log = MeasuredLog(config)
+    slot = planned_slot(1, "r1n1", "r2n1", START_NS + 20 * SECOND, WINDOW_KIND_PEAK)
+    log.plan([slot])
+    log.pass_time(40)
+    log.run(slot, pb.RUN_ROLE_CLIENT, mbps=1)
+    log.members["r1n2"].pending, log.members["r1n1"].pending = log.members["r1n1"].pending, []
+    log.pass_time(60)
+    bench = make_bench(log, config)
+    bench.drain()
+    (row,) = bench.reader.accounting(*ALWAYS)
+    assert (row.planned, row.lost) == (1, 1)
+    assert bench.runner.snapshot.unreadable_records == 1
