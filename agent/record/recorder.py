@@ -194,8 +194,12 @@ class Recorder:
         record = Record()
         columns.fill_gap(record.gap, gap)
         if gap.reason in _LOSSES:
-            self._writers[gap.batch_class].written.clear()
+            self.repeat_definitions(gap.batch_class)
         self._add(gap.batch_class, _Pending(record, gap.to_time_ns, gap.to_time_ns))
+
+    def repeat_definitions(self, batch_class: int) -> None:
+        """Writes the definitions of a class again as they are next needed: those written may be lost."""
+        self._writers[batch_class].written.clear()
 
     def note_step(self, step: ClockStep) -> None:
         """Puts a step of the wall clock into the next header of every class."""
@@ -233,9 +237,8 @@ class Recorder:
 
     def resume(self, batch_class: int, state: ChainState) -> None:
         """Goes on behind another tip (a new chain after a fault of the spool). Definitions are written anew."""
-        writer = self._writers[batch_class]
-        writer.state = state
-        writer.written.clear()
+        self._writers[batch_class].state = state
+        self.repeat_definitions(batch_class)
 
     def discard(self, batch_class: int) -> tuple[int, int, int]:
         """Throws away what waits, because there is no room to keep it. Records, oldest and newest event time."""

@@ -52,6 +52,9 @@ class Journal:
                 if gap.batch_class in watermarks:
                     self._recorder.add_gap(gap)
                     settled.append(identity)
+        for batch_class in self._spool.forgotten:
+            self._recorder.repeat_definitions(batch_class)
+        self._spool.forgotten.clear()
         sealed: list[SealedBatch] = []
         for batch_class, watermark_ns in watermarks.items():
             if not self._spool.accepting:

@@ -54,6 +54,9 @@ class Spool:
         )
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spool")
         self.appended = asyncio.Event()  # set by each append and each new chain; the one reader clears it
+        self.forgotten: set[int] = (
+            set()
+        )  # classes of which a collector lacks what was acknowledged; the journal clears it
 
     async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *args, **kwargs))

@@ -139,6 +139,7 @@ class Session:
             self._contact.plan_trouble = ""
         except (PlanError, OSError) as error:
             self._contact.plan_trouble = str(error)  # measurements are still sent: mTLS says who takes them
+        self._note_forgotten(welcome)
         for durable in welcome.durable:
             tip = self._spool.tips().get(durable.batch_class)
             if tip is None or tip.chain_id != durable.chain_id:
@@ -150,6 +151,14 @@ class Session:
             self._sent[durable.batch_class] = (tip.chain_id, durable.seq)
             await self._spool.acknowledge(durable.batch_class, durable.chain_id, durable.seq, self._clock.wall_ns())
         self.welcomed = True
+
+    def _note_forgotten(self, welcome: Welcome) -> None:
+        """A collector that has less than was once acknowledged (another one, or one that lost its state) may lack
+        definitions that are in the spool no more."""
+        has = {(int(durable.batch_class), durable.chain_id): durable.seq for durable in welcome.durable}
+        for batch_class, tip in self._spool.tips().items():
+            if has.get((batch_class, tip.chain_id), 0) < self._spool.acknowledged(batch_class)[0]:
+                self._spool.forgotten.add(batch_class)
 
     async def _receive(self, call: Stream) -> None:
         while True:

@@ -361,6 +361,30 @@ async def test_a_collector_that_is_killed_and_comes_back_misses_nothing(tmp_path
     assert log.seqs(EVIDENCE) == log.seqs(TELEMETRY) == list(range(1, 21))
 
 
+async def test_a_collector_that_lost_its_state_is_told_the_definitions_again_at_once(tmp_path: Path) -> None:
+    port = free_port()
+    async with agent(tmp_path, [port]) as subject:
+
+        async def records_of_a_flush() -> int:
+            now_ns = subject.clock.wall_ns()
+            subject.recorder.add_nic(result.NicBatch("eth0", ["rx_bytes"], now_ns, 5, 1_000_000_000, [5], [[1]]))
+            await subject.flush()
+            [(_, batch)] = await subject.spool.unsent(TELEMETRY, subject.spool.tip(TELEMETRY).tip.seq - 1, 1 << 20)
+            return chain.read_header(batch.header).record_count
+
+        log = Log()
+        assert await records_of_a_flush() == 2  # definition and columns
+        for _ in range(2):  # the same log: nothing is told twice
+            async with collector(Servicer(log), port=port):
+                await until(lambda: log.tips and all_acknowledged(subject))
+            await until(lambda: not subject.uplink.connected)
+            assert await records_of_a_flush() == 1
+        async with collector(Servicer(Log()), port=port):
+            await until(lambda: subject.uplink.connected and all_acknowledged(subject))
+        assert await records_of_a_flush() == 2
+        assert await records_of_a_flush() == 1
+
+
 async def test_an_agent_that_starts_again_sends_only_what_is_left(tmp_path: Path) -> None:
     servicer = Servicer(Log())
     servicer.plan = plan_batch()
