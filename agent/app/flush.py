@@ -32,6 +32,7 @@ class Runs(Protocol):
     """The slot runner."""
 
     def drain(self) -> list[ThroughputRun]: ...
+    def kept(self) -> None: ...
     def earliest_running_ns(self) -> int | None: ...
 
 
@@ -112,6 +113,8 @@ class Flusher:
             self._drain()
             self._recorder.add_status(self._status())
             await self._keeper.flush(self._context(anchor), watermarks)
+            part, runs = self._runs
+            part.guard(None, runs.kept)
 
     def _watermark(self, now_ns: int) -> int:
         # A source that cannot say what it still owes would let the watermark pass over it: then it stands still.

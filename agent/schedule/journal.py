@@ -1,7 +1,7 @@
 """Which slots this node has begun and which are dealt with, through a restart: one small append-only file.
 
 JSON lines: ``{"begun": slot_hex, "role": r, "time": wall_ns}`` before a process is started, ``{"done": slot_id_hex,
-"role": r, "time": start_ns}`` when the record has been handed over. Rewritten without what is older than two days at
+"role": r, "time": start_ns}`` when the record is in the spool. Rewritten without what is older than two days at
 every start, and again each time it has grown by ``MAX_APPENDED`` lines. Not synced: it must outlive the process, which
 the page cache does; after a power cut the slot's time is over before the host is up again, and the slot is recorded as
 missed.
@@ -74,7 +74,7 @@ class FileJournal:
         self._append([_begun_line(slot, role, time_ns)])
 
     def done(self, keys: Iterable[tuple[SlotKey, int]]) -> None:
-        """Records of these slots (with their starts) were handed over."""
+        """Records of these slots (with their starts) are in the spool."""
         self._append([_done_line(key, start_ns) for key, start_ns in keys])
 
     def _lines(self) -> list[str]:

@@ -87,6 +87,7 @@ class SlotRunner:
         self._pending: dict[SlotKey, _Planned] = {}
         self._running: dict[SlotKey, _Planned] = {}
         self._finished: deque[tuple[SlotKey, int, ThroughputRun]] = deque()
+        self._handed: list[tuple[SlotKey, int]] = []  # given by ``drain``, not yet known to be kept
         self._wake = asyncio.Event()
         self.faults = 0
         self.dropped = 0
@@ -119,10 +120,16 @@ class SlotRunner:
 
     def drain(self) -> list[ThroughputRun]:
         """Records since the last call, in the order in which they ended. Handed over once."""
-        self._journal.done([(key, start_ns) for key, start_ns, _ in self._finished])
+        self._handed += [(key, start_ns) for key, start_ns, _ in self._finished]
         runs = [run for _, _, run in self._finished]
         self._finished.clear()
         return runs
+
+    def kept(self) -> None:
+        """All that ``drain`` gave is in the spool. A crash before this says of a slot once more that it was cut short;
+        one that came after the slot was written off too early would leave it without any record."""
+        self._journal.done(self._handed)
+        self._handed.clear()
 
     def earliest_running_ns(self) -> int | None:
         """Wall clock begin of the oldest run whose record ``drain`` has not yet given; None when there is none."""

@@ -352,7 +352,17 @@ async def test_a_crash_in_mid_slot_is_recorded_and_the_slot_not_run_again(tmp_pa
     assert [call[0] for call in after.engine.calls] == [2]
 
 
-async def test_what_was_handed_over_is_not_recorded_again_after_a_restart(tmp_path: Path) -> None:
+async def test_a_crash_before_the_record_was_kept_leaves_no_slot_without_one(tmp_path: Path) -> None:
+    clock, plan = FakeClock(), make_plan(make_slot(1, 10))
+    before = Bench(tmp_path / "slots", clock)
+    before.runner.set_plan(plan)
+    async with before.running():
+        await before.advance(11.1)
+        assert before.outcomes() == [(1, pb.RUN_OUTCOME_OK)]  # and the agent is gone before the spool has it
+    assert Bench(tmp_path / "slots", clock).outcomes() == [(1, pb.RUN_OUTCOME_ABORTED)]
+
+
+async def test_what_was_kept_is_not_recorded_again_after_a_restart(tmp_path: Path) -> None:
     clock, plan = FakeClock(), make_plan(make_slot(1, 10), make_slot(2, 12, nic="eth1"))
     for expected in ([(1, pb.RUN_OUTCOME_OK)], [(2, pb.RUN_OUTCOME_SKIPPED_MISSED_START)], []):
         bench = Bench(tmp_path / "slots", clock)
@@ -360,6 +370,7 @@ async def test_what_was_handed_over_is_not_recorded_again_after_a_restart(tmp_pa
         async with bench.running():
             await bench.advance(11.1 if expected == [(1, pb.RUN_OUTCOME_OK)] else 0.1)
             assert bench.outcomes() == expected
+            bench.runner.kept()
         await clock.advance(5 * SECOND)
 
 

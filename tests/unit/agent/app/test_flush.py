@@ -60,10 +60,14 @@ class FakeProber:
 class FakeRuns:
     earliest_ns: int | None = None
     runs: list[ThroughputRun] = field(default_factory=list)
+    kept_calls: int = 0
 
     def drain(self) -> list[ThroughputRun]:
         runs, self.runs = self.runs, []
         return runs
+
+    def kept(self) -> None:
+        self.kept_calls += 1
 
     def earliest_running_ns(self) -> int | None:
         return self.earliest_ns
@@ -152,6 +156,17 @@ async def test_one_flush_drains_everything_into_its_class() -> None:
         # Path and profile of the run, the counter set of the NIC.
         ["definition"] * 3 + ["round_trip", "round_trip", "throughput_run", "nic", "agent_status"]
     )
+
+
+async def test_runs_are_written_off_only_once_they_are_in_the_spool() -> None:
+    world = World()
+    world.keeper.gate.clear()
+    flushing = asyncio.create_task(world.flusher.flush())
+    await world.clock.advance(0)
+    assert world.runs.kept_calls == 0
+    world.keeper.gate.set()
+    await flushing
+    assert world.runs.kept_calls == 1
 
 
 async def test_the_watermark_waits_for_what_is_not_told_yet() -> None:
