@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.app import adhoc_command
+
 if TYPE_CHECKING:
     from agent.config import AgentConfig
 
@@ -20,6 +22,7 @@ examples:
   bandwitness-agent check --config /etc/bandwitness/agent.yaml
   bandwitness-agent check --config agent.yaml --json
   bandwitness-agent run --config /etc/bandwitness/agent.yaml
+  bandwitness-agent probe ping 10.0.1.12
 
 exit codes: 0 fine, 1 the thing asked failed, 2 wrong usage or configuration
 """
@@ -62,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--config", metavar="FILE", type=Path, required=True, help="agent.yaml")
         if name == "check":
             command.add_argument("--json", action="store_true", help="print one JSON object")
+    adhoc_command.add_parsers(commands)
     return parser
 
 
@@ -75,7 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bandwitness-agent {VERSION}")
         return 0
     if asked.command is None:
-        parser.error("a command is needed: run or check")
+        parser.error("a command is needed: run, check or probe")
+    if asked.command == "probe":
+        return adhoc_command.run(asked)
     if asked.command == "check":
         return _check(asked.config, as_json=asked.json)
     return _run(asked.config)

@@ -46,7 +46,7 @@ class StampReflector:
         self.not_sent = 0
         self.without_stamp = 0
         self._clock = clock
-        self._sockets = list(sockets)
+        self.sockets = list(sockets)
         self._clock_error = clock_error
         self._error_estimate = encode_error(None)
         self._error_due_ns = 0
@@ -60,13 +60,18 @@ class StampReflector:
         loop = asyncio.get_running_loop()
         with hold_receive_stamping():
             try:
-                for opened in self._sockets:
+                for opened in self.sockets:
                     loop.add_reader(opened.fileno(), self.read, opened)
                 await loop.create_future()
             finally:
-                for opened in self._sockets:
+                for opened in self.sockets:
                     loop.remove_reader(opened.fileno())
-                    opened.close()
+                self.close()
+
+    def close(self) -> None:
+        """Gives up all sockets."""
+        while self.sockets:
+            self.sockets.pop().close()
 
     def read(self, opened: ReflectorSocket) -> None:
         """Answers what waits on one socket, at most READ_LIMIT packets."""
