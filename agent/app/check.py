@@ -44,6 +44,7 @@ def check_host(config: AgentConfig) -> list[Finding]:
         ("certificates", lambda: check_certificates(config.name, config.identity, datetime.now(UTC))),
         ("iperf3", lambda: check_iperf3(config.iperf3)),
         ("icmp", check_icmp),
+        ("congestion_control", check_congestion_control),
         ("state_dir", lambda: check_state_dir(config.state_dir, config.spool_max_bytes)),
         ("clock", check_clock),
         ("nics", check_subnets),
@@ -154,6 +155,31 @@ def check_icmp(open_socket: Callable[[int], None] = _open_socket) -> Iterator[Fi
         yield Finding("icmp", "fault", f"neither raw nor datagram sockets ({refused}): TCP connects only", cure)
         return
     yield Finding("icmp", "warning", f"datagram sockets only ({refused} for raw ones)", cure)
+
+
+PLANNED_CONGESTION_CONTROL = "cubic"  # what collector.yaml plans by default
+
+
+def check_congestion_control(root: Path = Path("/"), *, may_set_any: bool | None = None) -> Iterator[Finding]:
+    """Tests pin their congestion control; without CAP_NET_ADMIN the kernel allows only what is on its list.
+
+    Args:
+        root: of the filesystem, for ``/proc/sys/net/ipv4`` (ip-sysctl in the kernel's documentation).
+        may_set_any: holds CAP_NET_ADMIN; None: root does.
+    """
+    sysctls = root / "proc/sys/net/ipv4"
+    available = (sysctls / "tcp_available_congestion_control").read_text().split()
+    allowed = (sysctls / "tcp_allowed_congestion_control").read_text().split()
+    name = PLANNED_CONGESTION_CONTROL
+    if name not in available:
+        message = f"the kernel has no {name} (it has {', '.join(available)}): tests that pin it will fail"
+        yield Finding("congestion_control", "warning", message, f"modprobe tcp_{name}")
+    elif name not in allowed and not (os.geteuid() == 0 if may_set_any is None else may_set_any):
+        message = f"an ordinary user may not set {name}, only {', '.join(allowed)}: tests that pin it will fail"
+        cure = f"sysctl net.ipv4.tcp_allowed_congestion_control='{' '.join([*allowed, name])}'"
+        yield Finding("congestion_control", "warning", message, cure)
+    else:
+        yield Finding("congestion_control", "ok", f"{name} can be set")
 
 
 # ---------------------------------------------------------------- host

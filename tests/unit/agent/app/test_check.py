@@ -202,3 +202,22 @@ def test_a_check_that_fails_itself_does_not_hide_the_others(tmp_path: Path, monk
 
 def test_a_finding_in_one_line() -> None:
     assert str(Finding("icmp", "fault", "none", "do so")) == "fault   icmp: none (cure: do so)"
+
+
+@pytest.mark.parametrize(
+    ("lists", "root", "level", "words"),
+    [
+        (("reno bbr cubic", "reno bbr"), True, "ok", "cubic can be set"),
+        (("reno cubic", "reno cubic"), False, "ok", "cubic can be set"),
+        (("reno bbr cubic", "reno bbr"), False, "warning", "tcp_allowed_congestion_control='reno bbr cubic'"),
+        (("reno bbr", "reno bbr"), True, "warning", "modprobe tcp_cubic"),
+    ],
+)
+def test_congestion_control(tmp_path: Path, lists: tuple[str, str], root: bool, level: str, words: str) -> None:
+    sysctls = tmp_path / "proc/sys/net/ipv4"
+    sysctls.mkdir(parents=True)
+    for name, text in zip(("available", "allowed"), lists, strict=True):
+        (sysctls / f"tcp_{name}_congestion_control").write_text(text + "\n")
+    (finding,) = check.check_congestion_control(tmp_path, may_set_any=root)
+    assert finding.level == level
+    assert words in str(finding)
