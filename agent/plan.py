@@ -62,7 +62,7 @@ class PlanKeeper:
         """Reads what is kept. Damage is a state, never an exception: the collector sends the plan again."""
         try:
             self._pins = _read_pins(self._state_dir / PINS_FILE)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             path = self._state_dir / PINS_FILE
             self._pins_fault = self._fault = (
                 f"{path} cannot be read ({error}): remove it to trust the collector's key anew"

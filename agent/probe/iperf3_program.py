@@ -105,5 +105,6 @@ class ProgramFinder:
         return Unusable(
             pb.RUN_OUTCOME_ENGINE_MISSING,
             "iperf3_missing",
-            f"{self._program} not found; install it (apt install iperf3, dnf install iperf3) or set agent.iperf3",
+            f"{self._program} not found, or not executable; install it (apt install iperf3, dnf install iperf3) or set "
+            "agent.iperf3",
         )

@@ -118,8 +118,12 @@ def _done_line(key: SlotKey, start_ns: int) -> str:
     return json.dumps({"done": key[0].hex(), "role": key[1], "time": start_ns}) + "\n"
 
 
+# What a damaged line can make of json, int and hex: Infinity overflows, a wall of brackets recurses.
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, DecodeError)
+
+
 def _entry(line: str) -> Begun | tuple[SlotKey, int] | None:
-    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, DecodeError):
+    with contextlib.suppress(*_UNREADABLE):
         entry = json.loads(line)
         role, time_ns = int(entry["role"]), int(entry["time"])
         if "begun" in entry:

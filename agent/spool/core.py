@@ -15,7 +15,7 @@ from pathlib import Path
 
 from agent import result
 from agent.record import ChainState, SealedBatch
-from agent.spool.database import Connect, Database, SpoolError, connect, is_corrupt, is_full
+from agent.spool.database import Connect, Database, SpoolError, connect, is_corrupt, is_foreign, is_full
 from agent.spool.retention import DROP_ORDER, Limits, Notes, keep_limits, merge
 from bandwitness.chain import ORIGIN, Tip, header_hash
 from bandwitness.v1.record_pb2 import (
@@ -87,7 +87,7 @@ class Core:
             try:
                 self._connect_database()
             except sqlite3.DatabaseError as error:
-                if not is_corrupt(error):
+                if not (is_corrupt(error) or is_foreign(error)):
                     raise
                 self._replace_file(str(error))
         except (OSError, sqlite3.Error) as error:

@@ -65,6 +65,15 @@ def is_corrupt(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
+def is_foreign(error: sqlite3.Error) -> bool:
+    """At opening: our own statements do not fit what is in the file, so it is no spool, or no longer one."""
+    return isinstance(error, MissingRowError) or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
+
+
+class MissingRowError(sqlite3.DatabaseError):
+    """A row that every spool has is not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """A batch that still has its payload."""
@@ -280,7 +289,10 @@ class Database:
 
     def dropped(self) -> int:
         """Records lost since the spool was made."""
-        (value,) = self._connection.execute("SELECT value FROM counter WHERE name = 'dropped'").fetchone()
+        row = self._connection.execute("SELECT value FROM counter WHERE name = 'dropped'").fetchone()
+        if row is None:
+            raise MissingRowError("the row 'dropped' is missing")
+        (value,) = row
         return int(value)
 
     def set_dropped(self, value: int) -> None:

@@ -159,7 +159,7 @@ def test_a_damaged_plan_file_is_a_state(tmp_path: Path, content: bytes) -> None:
     assert kept.state(NOW).state == "ok"
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"collector": 5}', '{"collector": "zz"}'])
+@pytest.mark.parametrize("content", ["", "[]", "[" * 60_000, '{"collector": 5}', '{"collector": "zz"}'])
 def test_damaged_pins_are_a_state_with_the_cure(tmp_path: Path, content: str) -> None:
     (tmp_path / "collectors.json").write_text(content)
     kept = PlanKeeper(tmp_path, NODE)

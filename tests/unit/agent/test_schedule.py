@@ -381,6 +381,7 @@ def test_a_torn_or_foreign_line_costs_only_itself(tmp_path: Path) -> None:
     journal.begun(make_slot(2, 10), CLIENT, 6)
     journal.done([((make_slot(1, 10).slot_id, CLIENT), make_slot(1, 10).start_time_ns)])
     with path.open("a") as file:
+        file.write('{"done": "00", "role": 1, "time": Infinity}\n' + "[" * 100_000 + "\n")
         file.write('{"done": 7}\nnonsense\n{"begun": "zz", "role": 1, "time": 1}\n[]\n{"begun": "0a10')
     state = FileJournal(path).load(START_WALL_NS)
     assert [(entry.slot.slot_id[-1], entry.time_ns) for entry in state.begun] == [(2, 6)]

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -392,6 +392,31 @@ async def test_a_damaged_file_is_moved_aside_and_a_new_chain_begins_visibly(tmp_
             await check_new_chain(agent, old.chain_id)
     aside = damaged_files(tmp_path)
     assert len(aside) == 1
+
+
+@pytest.mark.parametrize(
+    "script", ["DELETE FROM counter", "DROP TABLE batch; CREATE TABLE batch(x)", "DROP TABLE chain"]
+)
+async def test_a_file_that_is_no_spool_any_more_is_moved_aside(tmp_path: Path, script: str) -> None:
+    host = Host(tmp_path)
+    async with host.running() as agent:
+        await agent.flush(evidence_bytes=100)
+        old = agent.spool.tip(EVIDENCE)
+    with closing(sqlite3.connect(host.path)) as connection:
+        connection.executescript(script)
+    async with host.running() as agent:
+        await check_new_chain(agent, old.chain_id)
+    assert len(damaged_files(tmp_path)) == 1
+
+
+async def test_another_programs_database_is_moved_aside(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    with closing(sqlite3.connect(host.path)) as connection:
+        connection.executescript("CREATE TABLE batch(x); CREATE TABLE chain(y);")
+    async with host.running() as agent:
+        await agent.flush(evidence_bytes=100)
+        assert agent.spool.state().state == "ok"
+    assert len(damaged_files(tmp_path)) == 1
 
 
 def damaged_files(directory: Path) -> list[Path]:
