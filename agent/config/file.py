@@ -24,7 +24,13 @@ from bandwitness.settings import Duration, Fault, Place, SettingsError, Size, lo
 
 DAY_NS = 86_400_000_000_000
 MAX_COLLECTORS = 16
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+Name = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z",
+        description="up to 63 letters, digits, dots, hyphens, underscores, not beginning with a mark",
+    ),
+]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
@@ -96,17 +102,18 @@ def parse_address(text: str) -> Address:
         ValueError: anything else; the message says what is allowed.
     """
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
-        raise ValueError(f"expected HOST:PORT such as 10.0.0.1:7443, found {text!r}")
+    wrong = f"expected HOST:PORT such as 10.0.0.1:7443, found {text[:60]!r}"
+    if not colon or not port.isascii() or not port.isdigit() or len(port) > 5 or not 1 <= int(port) <= 65535:
+        raise ValueError(wrong)
     if host.startswith("[") and host.endswith("]"):
         try:
             return Address(str(ip_address(host[1:-1])), int(port))
         except ValueError:
-            raise ValueError(f"no IPv6 address in the brackets of {text!r}") from None
+            raise ValueError(f"no IPv6 address in the brackets of {text[:60]!r}") from None
     if ":" in host:
-        raise ValueError(f"an IPv6 address stands in brackets: [{host}]:{port}")
+        raise ValueError(f"an IPv6 address stands in brackets: [{host[:60]}]:{port}")
     if not host or any(not (c.isalnum() or c in ".-_") for c in host):
-        raise ValueError(f"expected HOST:PORT such as 10.0.0.1:7443, found {text!r}")
+        raise ValueError(wrong)
     return Address(host, int(port))
 
 

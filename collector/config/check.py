@@ -100,7 +100,7 @@ def _grpc_listen(place: Place, collector: Collector) -> Faults:
     try:
         host, _ = parse_listen(collector.grpc_listen)
     except ValueError as error:
-        yield place, f"{error}, found {collector.grpc_listen!r}"
+        yield place, f"{error}, found {collector.grpc_listen[:60]!r}"
         return
     if not ip_address(host).is_loopback and collector.tls is None:
         yield place, f"{host} is not loopback: this needs collector.tls (ca, certificate, key)"
@@ -108,13 +108,14 @@ def _grpc_listen(place: Place, collector: Collector) -> Faults:
 
 def _http_listen(place: Place, text: str) -> Faults:
     if text.startswith("fd:"):
-        if not text[3:].isascii() or not text[3:].isdigit() or int(text[3:]) < 3:
-            yield place, f"expected fd:N with the number (3 or more) of an inherited listening socket, found {text!r}"
+        if not re.fullmatch(r"fd:(?:[3-9]|[1-9][0-9]{1,8})", text):
+            found = repr(text[:60])
+            yield place, f"expected fd:N with the number (3 or more) of an inherited listening socket, found {found}"
         return
     try:
         host, _ = parse_listen(text)
     except ValueError as error:
-        yield place, f"{error}, or fd:N, found {text!r}"
+        yield place, f"{error}, or fd:N, found {text[:60]!r}"
         return
     if not ip_address(host).is_loopback:
         why = "beyond this host readers need a token, which this version does not have"

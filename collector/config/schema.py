@@ -74,7 +74,7 @@ def parse_listen(text: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     try:
-        if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        if not colon or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65_535:
             raise ValueError
         bracketed = host.startswith("[") and host.endswith("]")
         address = ip_address(host[1:-1] if bracketed else "127.0.0.1" if host == "localhost" else host)

@@ -6,6 +6,7 @@ Pure: text in, values or faults out.
 """
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ Place = tuple[str | int, ...]  # ("sites", 0, "time_zone")
 
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 32
+MAX_INTEGER = (1 << 63) - 1  # what columns, messages and databases hold
 
 
 class Duration(int):
@@ -73,34 +75,42 @@ _DURATION_UNITS = {
     "h": 3_600_000_000_000,
     "d": 86_400_000_000_000,
 }
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h|d)")
-_RATE = re.compile(r"(\d+(?:\.\d+)?)([kKMGT]?)")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h|d)")
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKMGT]?)")
 _RATE_UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)(B|kB|MB|GB|TB|KiB|MiB|GiB|TiB)?")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(B|kB|MB|GB|TB|KiB|MiB|GiB|TiB)?")
 _SIZE_UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _SIZE_UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
+_TIME_OF_DAY = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
+
+
+def _amount(parts: list[tuple[str, int]], largest: str) -> int:
+    """Sum of number × unit; ``largest`` is what the file may say at most, for people."""
+    total = sum(float(number) * unit for number, unit in parts)  # infinite for 400 digits, and never raises
+    if total >= MAX_INTEGER:
+        raise ValueError(f"expected at most {largest}")
+    return sum(round(float(number) * unit) for number, unit in parts)
 
 
 def _duration(text: str) -> Duration:
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError("expected a duration such as 200us, 10s, 1h30m")
-    return Duration(sum(round(float(number) * _DURATION_UNITS[unit]) for number, unit in parts))
+    return Duration(_amount([(number, _DURATION_UNITS[unit]) for number, unit in parts], "106751d (292 years)"))
 
 
 def _rate(text: str) -> Rate:
     match = _RATE.fullmatch(text)
     if not match:
         raise ValueError("expected a rate in bit/s such as 400M, 10G")
-    return Rate(round(float(match[1]) * _RATE_UNITS[match[2]]))
+    return Rate(_amount([(match[1], _RATE_UNITS[match[2]])], "9000000T"))
 
 
 def _size(text: str) -> Size:
     match = _SIZE.fullmatch(text)
     if not match:
         raise ValueError("expected a size such as 64MiB, 10GB")
-    return Size(round(float(match[1]) * _SIZE_UNITS[match[2] or "B"]))
+    return Size(_amount([(match[1], _SIZE_UNITS[match[2] or "B"])], "8000000TiB"))
 
 
 def _time_of_day(text: str) -> TimeOfDay:
@@ -135,13 +145,26 @@ class _Loader(yaml.SafeLoader):
     """Plain YAML 1.2 scalars: ``no`` stays a word and ``12:30:45`` a time, not false and 45045. No aliases: a few
     lines of them expand to gigabytes."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.tagged: dict[yaml.Node, str] = {}  # nodes with a tag of their own, and how it is written
+        self._depth = 0
+
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        mark = event.start_mark
+        if isinstance(event, yaml.AliasEvent):
             raise yaml.MarkedYAMLError(
-                problem="aliases (*name) are not supported here: write the value out", problem_mark=event.start_mark
+                problem="aliases (*name) are not supported here: write the value out", problem_mark=mark
             )
-        return super().compose_node(parent, index)
+        if self._depth > MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH}", problem_mark=mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if node is not None and event.tag is not None:
+            self.tagged[node] = event.tag.replace("tag:yaml.org,2002:", "!!")
+        return node
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -155,6 +178,13 @@ _Loader.add_implicit_resolver(
     re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"),
     list("-+.0123456789"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """Stands for a value that has no meaning here; the message says why."""
+
+    message: str
 
 
 @dataclass(slots=True)
@@ -184,6 +214,7 @@ def _read(text: str, source: str) -> _Document:
     document = _Document(None, {(): (1, 1)}, [])
     if len(text) > MAX_DOCUMENT_BYTES:
         raise SettingsError(source, [Fault(1, 1, "", f"the file is larger than {MAX_DOCUMENT_BYTES} bytes")])
+    loader = None
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -198,22 +229,21 @@ def _read(text: str, source: str) -> _Document:
         line, column = before.count("\n") + 1, error.position - before.rfind("\n")
         message = f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed"
         raise SettingsError(source, [Fault(line, column, "", message)]) from None
-    except RecursionError:
-        raise SettingsError(source, [Fault(1, 1, "", "not YAML: nested too deeply")]) from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise SettingsError(source, [Fault(1, 1, "", f"not YAML: {error}")]) from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # such as "\\UFFFFFFFF", where the scanner stands
+        line, column = (loader.line + 1, loader.column + 1) if loader is not None else (1, 1)
+        words = str(error) if isinstance(error, yaml.YAMLError) else "no such character or number"
+        raise SettingsError(source, [Fault(line, column, "", f"not YAML: {words}")]) from None
     return document
 
 
 def _value(loader: _Loader, node: yaml.Node, place: Place, document: _Document) -> Any:
     document.places.setdefault(place, (node.start_mark.line + 1, node.start_mark.column + 1))
-    if len(place) > MAX_DEPTH:
-        document.fault(place, f"nested deeper than {MAX_DEPTH}")
-        return None
+    if node in loader.tagged:
+        return _Unreadable(f"tags ({_cut(loader.tagged[node])}) are not supported here: write the plain value")
     if isinstance(node, yaml.MappingNode):
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else "?"
+            key = _key(loader, key_node)
             mark = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
             if key in mapping:
                 first = document.places[(*place, key)][0]
@@ -226,7 +256,37 @@ def _value(loader: _Loader, node: yaml.Node, place: Place, document: _Document) 
         return mapping
     if isinstance(node, yaml.SequenceNode):
         return [_value(loader, item, (*place, index), document) for index, item in enumerate(node.value)]
-    return loader.construct_object(node)
+    return _plain(node.tag, node.value)
+
+
+def _key(loader: _Loader, node: yaml.Node) -> str:
+    """A key's text, in a form that can be shown; what is no plain text is the key of nothing."""
+    if not isinstance(node, yaml.ScalarNode) or node in loader.tagged:
+        return "?"
+    return str(node.value) if node.value.isprintable() else _cut(ascii(node.value)[1:-1])
+
+
+def _plain(tag: str, text: str) -> Any:
+    """The value of a scalar, as the resolvers above tell its kind."""
+    kind = tag.removeprefix("tag:yaml.org,2002:")
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return text == "true"
+    if kind == "int":  # Python refuses to read more than 4,300 digits, and nothing here holds more than 64 bits
+        value = int(text) if len(text) <= 64 else MAX_INTEGER + 1
+        return value if abs(value) <= MAX_INTEGER else _Unreadable(f"{_cut(text)} is a number beyond 64 bits")
+    if kind == "float":
+        number = float(text)
+        return number if math.isfinite(number) else _Unreadable(f"{_cut(text)} is too large a number")
+    wrong = next((character for character in text if character == "\0" or "\ud800" <= character <= "\udfff"), None)
+    if wrong is not None:  # no file, address or name can hold one
+        return _Unreadable(f"the character U+{ord(wrong):04X} is not allowed in text")
+    return text
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 # ---------------------------------------------------------------- values into structs
@@ -234,6 +294,9 @@ def _value(loader: _Loader, node: yaml.Node, place: Place, document: _Document) 
 
 def _convert(value: Any, wanted: Any, place: Place, document: _Document) -> Any:
     """``value`` as ``wanted``; on a fault notes it and gives back None. Goes on past faults to find all of them."""
+    if isinstance(value, _Unreadable):
+        document.fault(place, value.message)
+        return None
     origin = get_origin(wanted)
     if origin in (Union, UnionType):
         options = [option for option in get_args(wanted) if option is not type(None)]
@@ -264,7 +327,7 @@ def _scalar(value: Any, wanted: Any, place: Place, document: _Document) -> Any:
         if wanted is str and isinstance(value, int | float) and not isinstance(value, bool):
             raise ValueError("expected text: put it in quotes")
         return msgspec.convert(value, wanted)
-    except (msgspec.ValidationError, ValueError) as error:
+    except (msgspec.ValidationError, ValueError, OverflowError) as error:
         message = _allowed(wanted) or str(error).replace("`", "").split(" - at ")[0]
         document.fault(place, f"{message[:1].lower()}{message[1:]}, found {_shown(value)}")
         return None
@@ -315,7 +378,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return repr(text if len(text) <= 40 else text[:37] + "...")
+    return repr(_cut(text))
 
 
 def parse_time_of_day(text: str) -> TimeOfDay:

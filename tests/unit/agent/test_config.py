@@ -13,6 +13,7 @@ from agent.config.file import FileFacts, key_fault, look, parse, parse_address, 
 from bandwitness.settings import SettingsError
 
 BASE = Path("/etc/bandwitness")
+NAME = "up to 63 letters, digits, dots, hyphens, underscores, not beginning with a mark"
 FULL = """\
 agent:
   name: gpu-r1-01
@@ -84,11 +85,34 @@ def test_addresses(text: str, address: Address) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "host", ":7443", "host:", "host:0", "host:65536", "host:x", "::1:7443", "[::1]", "[host]:1", "a b:1", "x/y:1"],
+    [
+        *("", "host", ":7443", "host:", "host:0", "host:65536", "host:x", "::1:7443", "[::1]", "[host]:1", "a b:1"),
+        *("x/y:1", "host:" + "9" * 5_000, "[" + "9" * 5_000 + "]:1", "9" * 5_000 + ":" + "9" * 5_000),
+    ],
 )
 def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(ValueError, match=r"expected HOST:PORT|IPv6"):
+    with pytest.raises(ValueError, match=r"expected HOST:PORT|IPv6") as caught:
         parse_address(text)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("state_dir: state", r'state_dir: "a\0b"', "state_dir"),
+        ("ca: ca.pem", r'ca: "a\0b"', "identity.ca"),
+        ("key: /keys/gpu-r1-01.key", r'key: "a\0b"', "identity.key"),
+        ("iperf3: opt/iperf3", r'iperf3: "a\0b"', "iperf3"),
+    ],
+)
+def test_a_file_name_that_no_file_can_have_is_a_fault_at_its_key(old: str, new: str, key: str) -> None:
+    (fault,) = faults(FULL.replace(old, new))
+    assert f"agent.{key}: the character U+0000 is not allowed in text" in fault
+
+
+def test_a_name_with_a_line_end_is_none() -> None:
+    (fault,) = faults(FULL.replace("name: gpu-r1-01", r'name: "gpu\n"', 1))
+    assert fault.startswith("line 2:3 agent.name: expected up to 63 letters")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +133,7 @@ agent:
 """
     assert faults(text) == [
         "line 1:1 agent: the key collectors is missing",
-        "line 2:3 agent.name: expected str matching regex '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$', found '-x'",
+        f"line 2:3 agent.name: expected {NAME}, found '-x'",
         "line 3:3 agent.state_dir: expected str of length >= 1, found ''",
         "line 4:3 agent.colectors: unknown key; did you mean collectors?",
         "line 5:11 agent.spool.max_bytes: expected a size such as 64MiB, 10GB, found 'big'",

@@ -123,14 +123,69 @@ def test_what_only_the_whole_file_shows() -> None:
         ("items: \x00", "not YAML"),
         ("[1, 2]", "expected a mapping, found a list"),
         ("items: " + "[" * 200, "not YAML"),
-        ("items: " + "[" * 200 + "]" * 200, "nested deeper"),
-        ("items: " + "[" * 9000 + "]" * 9000, "nested too deeply"),
+        ("items: " + "[" * 200 + "]" * 200, "line 1:40 not YAML: nested deeper than 32"),
+        ("items: " + "[" * 9000 + "]" * 9000, "line 1:40 not YAML: nested deeper than 32"),
+        ('items:\n - name: "\\UFFFFFFFF"', "line 2:13 not YAML: no such character or number"),
         ("--- 1\n--- 2\n", "not YAML"),
         ("items: {a: 1}", "expected a list, found a mapping"),
     ],
 )
 def test_what_is_not_a_settings_file(text: str, message: str) -> None:
     assert any(message in fault for fault in faults(text)), faults(text)
+
+
+LONG = "9" * 400
+VERY_LONG = "9" * 5_000  # more digits than Python reads
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("interval", f"{LONG}s", "expected at most 106751d (292 years), found '9999"),
+        ("interval", f"{VERY_LONG}s", "expected at most 106751d"),
+        ("interval", f"1h{LONG}ns", "expected at most 106751d"),
+        ("interval", "106752d", "expected at most 106751d"),
+        ("interval", "١٢s", "expected a duration"),
+        ("interval", VERY_LONG, "is a number beyond 64 bits"),
+        ("interval", "1e400", "1e400 is too large a number"),
+        ("rate", f"{LONG}G", "expected at most 9000000T"),
+        ("rate", VERY_LONG, "is a number beyond 64 bits"),
+        ("inner: {limit", f"{LONG}GiB}}", "expected at most 8000000TiB"),
+        ("streams", f"-{VERY_LONG}", "is a number beyond 64 bits"),
+        ("streams", "9223372036854775808", "9223372036854775808 is a number beyond 64 bits"),
+        ("interval", "!!timestamp foo", "tags (!!timestamp) are not supported here: write the plain value"),
+        ("enabled", "!!bool foo", "tags (!!bool)"),
+        ("streams", "!!int foo", "tags (!!int)"),
+        ("streams", "!!float foo", "tags (!!float)"),
+        ("name", "!!null x", "tags (!!null)"),
+        ("name", "!!binary é", "tags (!!binary)"),
+        ("name", "!!python/object/apply:os.system [id]", "tags (!!python/object/apply:os.system)"),
+        ("name", "!own x", "tags (!own)"),
+        ("name", "! x", "tags (!)"),
+        ("inner", "!!set {peek}", "tags (!!set)"),
+        ("inner: {peak", "!!omap [a]}", "tags (!!omap)"),
+        ("name", '"a\\0b"', "the character U+0000 is not allowed in text"),
+        ("name", '"a\\ud800b"', "the character U+D800 is not allowed in text"),
+    ],
+)
+def test_values_that_python_or_yaml_chokes_on_are_faults_at_their_key(key: str, value: str, message: str) -> None:
+    line = f"    {key}: {value}\n"
+    rest = "".join(
+        f"    {other}: {good}\n" for other, good in (("name", "a"), ("interval", "1s")) if not key.startswith(other)
+    )
+    (fault,) = faults(f"items:\n  -\n{line}{rest}")
+    dotted = key.replace(": {", ".")
+    column = 5 if "{" not in key else 5 + key.index("{") + 1
+    assert fault.startswith(f"line 3:{column} items[0].{dotted}: "), fault
+    assert message in fault
+    assert len(fault) < 200
+
+
+@pytest.mark.parametrize("key", ['"a\\0b"', "!!int 5", "{a: b}", "[a]", VERY_LONG])
+def test_odd_keys_are_unknown_ones(key: str) -> None:
+    (fault,) = faults(f"? {key}\n: 1\nitems: [{{name: a, interval: 1s}}]\n")
+    assert fault.startswith("line 1:3 ")
+    assert "unknown key" in fault
 
 
 @given(st.text(max_size=300))

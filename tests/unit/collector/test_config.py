@@ -115,7 +115,18 @@ def test_listen_addresses(text: str, expected: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "7443", ":7443", "::1:7443", "[127.0.0.1]:1", "127.0.0.1:", "h:1", "127.0.0.1:65536"]
+    "text",
+    [
+        "",
+        "7443",
+        ":7443",
+        "::1:7443",
+        "[127.0.0.1]:1",
+        "127.0.0.1:",
+        "h:1",
+        "127.0.0.1:65536",
+        "127.0.0.1:" + "9" * 5_000,
+    ],
 )
 def test_what_is_no_listen_address(text: str) -> None:
     with pytest.raises(ValueError, match="expected ADDRESS:PORT"):
@@ -190,3 +201,21 @@ def test_shape_and_meaning_are_reported_together() -> None:
         "line 3:20 nodes[0].site: unknown site 'idc-b'; did you mean idc-a?",
         "line 4:1 quux: unknown key; allowed here: collector, sites, nodes, targets, units, measure, rules",
     ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("http_listen", "fd:" + "9" * 5_000, "expected fd:N with the number (3 or more) of an inherited"),
+        ("http_listen", "fd:2", "expected fd:N"),
+        ("http_listen", "fd:٣", "expected fd:N"),
+        ("grpc_listen", "127.0.0.1:" + "9" * 5_000, "expected ADDRESS:PORT"),
+        ("state_dir", r'"a\0b"', "the character U+0000 is not allowed in text"),
+        ("name", "!!timestamp foo", "tags (!!timestamp) are not supported here"),
+    ],
+)
+def test_values_that_no_start_could_use_are_faults_at_their_key(key: str, value: str, message: str) -> None:
+    (fault,) = messages_of(f"collector:\n  {key}: {value}\n{MINIMAL}")
+    assert fault.startswith(f"line 2:3 collector.{key}: ")
+    assert message in fault
+    assert len(fault) < 200
