@@ -22,6 +22,7 @@ from collector.store.counting import outcome_name
 SECOND = 1_000_000_000
 GRACE_NS = 10 * SECOND
 SILENT_NS = 900 * SECOND
+OUTSIDE_NS = 600 * SECOND  # a run this far from its slot is not the one that was planned
 BYTES_TOLERANCE = 0.01
 FIRST_SKIPPED, FIRST_LOST = 40, 60
 
@@ -50,6 +51,11 @@ def speaks(run: RunRow, slot: SlotRow) -> bool:
     """Whether a record comes from the node at that end of the slot. Nobody else can tell how its test ended."""
     end = slot.client if run.role == RUN_ROLE_CLIENT else slot.server
     return run.source.agent_id == end.node
+
+
+def inside(run: RunRow, slot: SlotRow) -> bool:
+    """Whether a run began near its slot; agents start tests within seconds of the plan."""
+    return slot.start_time_ns - OUTSIDE_NS <= run.start_time_ns <= slot.end_time_ns + OUTSIDE_NS
 
 
 def resolve(client: RunRow | None, *, withdrawn: bool, overdue: bool) -> tuple[str, int]:

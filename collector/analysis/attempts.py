@@ -4,10 +4,10 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from bandwitness.v1.record_pb2 import RUN_OUTCOME_UNSPECIFIED, RUN_ROLE_CLIENT
+from bandwitness.v1.record_pb2 import RUN_OUTCOME_OK, RUN_OUTCOME_UNSPECIFIED, RUN_ROLE_CLIENT
 from collector.analysis import accounting
 from collector.analysis.accounting import End
-from collector.analysis.loading import stretch
+from collector.analysis.loading import LONGER_BY_NS, stretch
 from collector.analysis.rounds import Span
 from collector.analysis.swing import Result, engine_class
 from collector.model import PlanRow, RunRow, SlotRow
@@ -36,10 +36,12 @@ class Tracked:
 
     @property
     def ran(self) -> Span | None:
-        """When the client's process ran; None if it never did, or nothing is known."""
+        """When the client's process ran, as far as that is about its slot; None if it never did, or nothing is known."""
         if self.client is None or accounting.category(self.client.outcome) == "skipped":
             return None
-        return self.client.start_time_ns, max(self.client.end_time_ns, self.client.start_time_ns + 1)
+        start_ns = self.client.start_time_ns
+        end_ns = min(self.client.end_time_ns, self.slot.end_time_ns + LONGER_BY_NS)
+        return (start_ns, max(end_ns, start_ns + 1)) if accounting.inside(self.client, self.slot) else None
 
     @property
     def loads(self) -> Span | None:
@@ -145,6 +147,11 @@ class Attempts:
         entry = self.get(run.slot_id)
         return entry is None or accounting.speaks(run, entry.slot)
 
+    def is_inside(self, run: RunRow) -> bool:
+        """Whether a test that ended well ran when it was planned; as long as its slot is not known, it may have."""
+        entry = self.get(run.slot_id)
+        return entry is None or run.outcome != RUN_OUTCOME_OK or accounting.inside(run, entry.slot)
+
     def run(self, run: RunRow) -> Tracked | None:
         """Takes in one end's record, from that end; the first of each counts. None if nothing came of it (yet)."""
         entry = self.get(run.slot_id)
@@ -152,7 +159,7 @@ class Attempts:
             self._early.setdefault(run.slot_id, []).append(run)
             return None
         role = "client" if run.role == RUN_ROLE_CLIENT else "server"
-        if getattr(entry, role) is not None or not accounting.speaks(run, entry.slot):
+        if getattr(entry, role) is not None or not (self.may_say(run) and self.is_inside(run)):
             return None
         setattr(entry, role, run)
         self._enter(entry)

@@ -152,6 +152,9 @@ class Fold:
         foreign = [run for run in decoded.runs if not parts.attempts.may_say(run)]
         self._quarantine(tx, [Quarantined(run.source, "foreign_slot", run.slot_id.hex()) for run in foreign])
         own = [run for run in decoded.runs if run not in foreign]
+        strayed = [run for run in own if not parts.attempts.is_inside(run)]
+        self._quarantine(tx, [Quarantined(run.source, "outside_slot", run.slot_id.hex()) for run in strayed])
+        own = [run for run in own if run not in strayed]
         tx.add(runs, [run_values(run) for run in own])
         for run in own:
             run_of = parts.attempts.run(run)

@@ -2,7 +2,9 @@
 
 A path is loaded while a slot runs that shares a token with it. A slot loads from 100 ms before its start until all
 it may use is over (duration, omitted seconds and margin). Once a run record tells the real end, that counts instead
-if it is later, or earlier by more than two buckets; a test that was withdrawn or never started loads nothing.
+if it is later, or earlier by more than two buckets; a test that was withdrawn or never started loads nothing. A record
+may tell of the end long after it (the agent was away), and may be wrong: no slot loads for more than a minute longer
+than planned.
 """
 
 from collections.abc import Iterable
@@ -18,6 +20,7 @@ from collector.analysis.window import BUCKET_NS, SECOND, Window
 BEFORE_NS = SECOND // 10
 AFTER_NS = SECOND // 10
 SHORTER_BY_NS = 2 * BUCKET_NS
+LONGER_BY_NS = 60 * SECOND  # the agent ends a test that hangs long before
 _CELL_NS = 600 * SECOND
 
 
@@ -37,7 +40,7 @@ def stretch(start_ns: int, planned_end_ns: int, actual_end_ns: int | None) -> Sp
     if actual_end_ns is not None:
         actual = actual_end_ns + AFTER_NS
         if actual > end or end - actual > SHORTER_BY_NS:
-            end = actual
+            end = min(actual, planned_end_ns + LONGER_BY_NS)
     return start_ns - BEFORE_NS, end
 
 

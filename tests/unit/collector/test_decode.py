@@ -225,6 +225,38 @@ def test_a_run_that_contradicts_itself_is_refused(fields: dict[str, object]) -> 
     assert [row.reason for row in decoded(_run(**fields)).quarantined] == ["bad_record"]
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"start_time_ns": 0, "end_time_ns": (1 << 63) - 1},
+        {"start_time_ns": -1, "end_time_ns": START_NS},
+        {"start_time_ns": START_NS, "end_time_ns": START_NS - 1},
+        {"start_time_ns": START_NS, "end_time_ns": START_NS + 601 * SECOND},
+        {"start_time_ns": START_NS, "end_time_ns": START_NS + SECOND, "elapsed_ns": 1 << 62},
+        {"receiver_bytes": (1 << 63) - 1, "receiver_duration_ns": 1},
+    ],
+)
+def test_times_and_rates_that_no_test_can_have_are_refused(fields: dict[str, int]) -> None:
+    result = decoded(_run(**fields))
+    assert [row.reason for row in result.quarantined] == ["bad_record"]
+    assert not result.runs
+
+
+def test_a_test_cut_short_may_be_told_of_days_later() -> None:
+    late = START_NS + 3 * 86_400 * SECOND
+    (run,) = decoded(_run(outcome=pb.RUN_OUTCOME_ABORTED, start_time_ns=START_NS, end_time_ns=late)).runs
+    assert run.end_time_ns == late
+
+
+@pytest.mark.parametrize("time_ns", [-1, (1 << 63) - 1])
+def test_absurd_times_of_gaps_and_states_are_refused(time_ns: int) -> None:
+    gap = pb.Gap(reason=pb.GAP_REASON_RESTART, to_time_ns=time_ns)
+    assert [row.reason for row in decoded(pb.Record(gap=gap)).quarantined] == ["bad_record"]
+    status = pb.Record(agent_status=pb.AgentStatus(time_ns=time_ns))
+    result = decoded(status, batch_class=pb.BATCH_CLASS_TELEMETRY)
+    assert [row.reason for row in result.quarantined] == ["bad_record"]
+
+
 def test_an_agents_state_keeps_absence() -> None:
     status = pb.AgentStatus(time_ns=START_NS, spool_bytes=10, records_dropped=2)
     status.part.add(part="echo", working=False, state="icmp_unavailable", detail="setcap")

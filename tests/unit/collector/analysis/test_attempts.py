@@ -268,3 +268,27 @@ def test_as_many_tests_as_the_uplink_has_tokens_do_not_collide() -> None:
 
 def test_a_path_is_named_in_the_direction_of_the_data() -> None:
     assert slot(1).path_id == Definitions().path(throughput_path("r1n1", "r2n1")).path_id
+
+
+def test_a_result_far_from_its_slot_is_not_that_of_the_slot() -> None:
+    one = slot(1, start_s=1000)
+    made = attempts(one)
+    for start_s in (1000 - 700, 1000 + 700):
+        ran = run(one, start_time_ns=start_s * SECOND, end_time_ns=(start_s + 12) * SECOND)
+        assert not made.is_inside(ran)
+        assert made.run(ran) is None
+    assert made.is_inside(run(one))
+    assert made.is_inside(run(one, outcome=pb.RUN_OUTCOME_ABORTED, start_time_ns=0))
+
+
+def test_a_test_cut_short_and_told_of_later_collides_with_nothing_in_between() -> None:
+    one, other = slot(1), slot(2, start_s=1000)
+    made = attempts(one, other)
+    made.run(run(one, outcome=pb.RUN_OUTCOME_ABORTED, end_time_ns=5000 * SECOND))
+    made.run(run(other))
+    tracked = made.get(other.slot_id)
+    assert tracked is not None
+    assert not tracked.contended
+    aborted = made.get(one.slot_id)
+    assert aborted is not None
+    assert aborted.loads == (one.start_time_ns - SECOND // 10, one.end_time_ns + 60 * SECOND)

@@ -48,6 +48,14 @@ def test_the_real_end_counts_when_it_is_later_or_much_earlier() -> None:
     assert stretch(*planned, 120 * SECOND)[1] == 120 * SECOND + SECOND // 10
 
 
+def test_no_record_makes_a_slot_load_for_ever() -> None:
+    planned = (100 * SECOND, 114 * SECOND)
+    assert stretch(*planned, (1 << 62) - 1)[1] == 174 * SECOND
+    index, loading = network()
+    loading.put(b"slot", tokens(index, "r1n1", "r2n1"), stretch(*planned, 86_400 * SECOND))
+    assert loading.overlapping(200 * SECOND, 100_000 * SECOND) == []
+
+
 def test_what_a_change_touches() -> None:
     index, loading = network()
     held = tokens(index, "r1n1", "r2n1")
