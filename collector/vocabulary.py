@@ -61,7 +61,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("agent_part_working", "gauge", "0 for each part of an agent that does not work, with its state.", (*AGENT, "part", "state")),
     # The collector itself.
     Metric("collector_build_info", "gauge", "Always 1; the version is a label.", ("version",)),
-    Metric("collector_received_batches_total", "counter", "Batches received since the start: new, duplicate (sent again, kept once) or quarantined.", ("result",)),
+    Metric("collector_received_batches_total", "counter", "Batches received since the start: new, late (its chain had gone on without it or its payload), duplicate (sent again, kept once) or quarantined.", ("result",)),
     Metric("collector_refused_streams_total", "counter", "Agents' streams that the collector ended, by gRPC status.", ("status",)),
     Metric("collector_log_bytes_total", "counter", "Bytes appended to the log since the start."),
     Metric("collector_log_commits_total", "counter", "Groups of batches made durable since the start."),

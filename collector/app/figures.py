@@ -17,6 +17,7 @@ def intake_of(sessions: Sessions, log: Log) -> Part:
         quarantined = sum(dict(received.quarantined).values())
         for result, count in (
             ("new", received.new),
+            ("late", received.late),
             ("duplicate", received.duplicates),
             ("quarantined", quarantined),
         ):

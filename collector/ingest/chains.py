@@ -18,9 +18,9 @@ from bandwitness.chain import (
     read_payload,
 )
 from bandwitness.v1.record_pb2 import BATCH_CLASS_EVIDENCE, BATCH_CLASS_TELEMETRY, Header, SignedBatch
-from collector.ingest.cursor import DUPLICATE, UNTRUSTED, Stored, Verdict, is_known, place
-from collector.log import Arrival, ChainKey, ChainState, Log
-from collector.log.entry import moves_tip, readable_header
+from collector.ingest.cursor import DUPLICATE, UNTRUSTED, Stored, Verdict, completes, is_known, place
+from collector.log import Arrival, ChainKey, ChainState, Kept, Log
+from collector.log.entry import moves_tip, payload_stands, readable_header
 
 AGENT_CLASSES = (BATCH_CLASS_EVIDENCE, BATCH_CLASS_TELEMETRY)
 
@@ -31,11 +31,13 @@ class WrongAgentError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A batch with its verdict. ``first_sight``: its chain is new and has to be put on record first."""
+    """A batch with its verdict. ``first_sight``: its chain is new and has to be put on record first. ``late``: its
+    chain had gone on without it, or without its payload."""
 
     arrival: Arrival
     duplicate: bool
     first_sight: bool
+    late: bool = False
 
 
 class ChainBook:
@@ -63,7 +65,7 @@ class ChainBook:
         return AgentChains(agent_id, self.durable(agent_id), self._look_up)
 
     async def _look_up(self, key: ChainKey, seq: int) -> Stored:
-        return await asyncio.to_thread(self._log.hashes, key, seq)
+        return await asyncio.to_thread(self._log.kept, key, seq)
 
 
 class AgentChains:
@@ -79,7 +81,7 @@ class AgentChains:
         self._agent_id = agent_id
         self._states = states
         self._look_up = look_up
-        self._on_the_way: dict[tuple[ChainKey, int], list[tuple[bytes, str]]] = {}
+        self._on_the_way: dict[tuple[ChainKey, int], list[Kept]] = {}
 
     async def judge(self, batch: SignedBatch, received_time_ns: int) -> Judged:
         """Judges a batch behind all those judged before it, and takes it for stored unless it is a duplicate.
@@ -101,16 +103,17 @@ class AgentChains:
         if verdict.duplicate:
             return Judged(arrival, duplicate=True, first_sight=False)
         first_sight = arrival.key not in self._states and verdict.fault not in UNTRUSTED
-        self._on_the_way.setdefault((arrival.key, arrival.seq), []).append((digest, verdict.fault))
+        self._on_the_way.setdefault((arrival.key, arrival.seq), []).append(arrival.kept)
         moved = _moved(self._states.get(arrival.key), arrival)
         if moved is not None:
             self._states[arrival.key] = moved
-        return Judged(arrival, duplicate=False, first_sight=first_sight)
+        late = moved is None and not verdict.fault
+        return Judged(arrival, duplicate=False, first_sight=first_sight, late=late)
 
     def settled(self, arrival: Arrival) -> None:
         """The batch is durable: the log answers for it from now on."""
         waiting = self._on_the_way[arrival.key, arrival.seq]
-        waiting.remove((arrival.header_hash, arrival.quarantine))
+        waiting.remove(arrival.kept)
         if not waiting:
             del self._on_the_way[arrival.key, arrival.seq]
 
@@ -124,7 +127,7 @@ class AgentChains:
         if header.seq <= tip.seq:
             stored = await self._stored(key, header.seq)
             if is_known(digest, stored):
-                return DUPLICATE
+                return _again(header, digest, batch, stored)
         if state is not None and header.public_key != state.public_key:
             return Verdict(fault=ChainFault.WRONG_KEY)
         try:
@@ -143,7 +146,20 @@ class AgentChains:
 
     async def _is_kept(self, arrival: Arrival) -> bool:
         """Whether this bad batch is kept already: sent again it is not kept twice."""
-        return (arrival.header_hash, arrival.quarantine) in await self._stored(arrival.key, arrival.seq)
+        stored = await self._stored(arrival.key, arrival.seq)
+        return any((kept.header_hash, kept.quarantine) == (arrival.header_hash, arrival.quarantine) for kept in stored)
+
+
+def _again(header: Header, digest: bytes, batch: SignedBatch, stored: Stored) -> Verdict:
+    """A header that is known: of use only where it brings the payload at last."""
+    verdict = completes(digest, stored)
+    if verdict is None or not payload_stands(header, batch.payload):
+        return DUPLICATE
+    try:
+        check_signature(batch.header, header, batch.signature)  # it is kept as evidence too
+    except ChainError:
+        return DUPLICATE
+    return verdict
 
 
 def _moved(state: ChainState | None, arrival: Arrival) -> ChainState | None:

@@ -1,6 +1,7 @@
 """Where a batch stands in its chain: new, known already, or not where it should be. Pure.
 
-The key is agent, chain and seq; the header hash tells the same batch sent again from another one with its number.
+The key is agent, chain and seq; the header hash tells the same batch sent again from another one with its number. A
+header is kept a second time only where it brings the payload that the first copy lacked.
 """
 
 from collections.abc import Collection
@@ -8,8 +9,10 @@ from dataclasses import dataclass
 
 from bandwitness.chain import ChainError, ChainFault, Tip, check_link
 from bandwitness.v1.record_pb2 import Header
+from collector.log import Kept
+from collector.log.entry import PAYLOAD_FAULTS
 
-Stored = Collection[tuple[bytes, str]]  # (header hash, quarantine reason) of entries with one seq
+Stored = Collection[Kept]  # entries with one seq
 
 # Nothing vouches for headers kept under these: they say nothing about what else has their number.
 UNTRUSTED = frozenset(
@@ -38,7 +41,24 @@ DUPLICATE = Verdict(duplicate=True)
 
 def is_known(header_hash: bytes, stored: Stored) -> bool:
     """Whether this very header is among the trusted ones with its number."""
-    return any(known == header_hash and fault not in UNTRUSTED for known, fault in stored)
+    return any(_trusted(header_hash, kept) for kept in stored)
+
+
+def completes(header_hash: bytes, stored: Stored) -> Verdict | None:
+    """The verdict on a known header that comes with the payload it was signed for, where none of those kept has it:
+    the payload was damaged on its way, or dropped by somebody between. None: there is one that has.
+
+    What was at fault with the place in the chain still is.
+    """
+    known = [kept for kept in stored if _trusted(header_hash, kept)]
+    if any(kept.complete for kept in known):
+        return None
+    faults = {kept.quarantine for kept in known} - PAYLOAD_FAULTS
+    return Verdict(fault=min(faults, default=""))
+
+
+def _trusted(header_hash: bytes, kept: Kept) -> bool:
+    return kept.header_hash == header_hash and kept.quarantine not in UNTRUSTED
 
 
 def place(header: Header, tip: Tip, stored: Stored, stored_before: Stored) -> Verdict:
@@ -56,10 +76,9 @@ def place(header: Header, tip: Tip, stored: Stored, stored_before: Stored) -> Ve
         except ChainError as error:
             return Verdict(fault=error.fault)
         return NEW
-    if any(fault not in UNTRUSTED for _, fault in stored):
+    if any(kept.quarantine not in UNTRUSTED for kept in stored):
         return Verdict(fault=ChainFault.FORK)
     # A number that was missing. It stands in the chain if it is linked to the one before it.
-    linked = any(known == header.previous_header_hash and fault not in UNTRUSTED for known, fault in stored_before)
-    if linked or (header.seq == 1 and not header.previous_header_hash):
+    if is_known(header.previous_header_hash, stored_before) or (header.seq == 1 and not header.previous_header_hash):
         return NEW
     return Verdict(fault=ChainFault.BROKEN_LINK)

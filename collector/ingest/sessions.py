@@ -12,6 +12,7 @@ class IngestStatistics:
     """Since the start, over all agents."""
 
     new: int = 0  # handed to the log without a fault
+    late: int = 0  # likewise, but the chain had gone on without it or its payload: a recorded gap that was filled
     duplicates: int = 0
     quarantined: Counter[str] = field(default_factory=Counter)  # handed to the log, by fault
     refused_streams: Counter[str] = field(default_factory=Counter)  # by gRPC status

@@ -1,7 +1,9 @@
 """One agent's stream: Hello, then batches in and acknowledgements and plans out.
 
 Reading and answering are two tasks. What is read waits in order until it is durable; an acknowledgement covers the
-newest of each chain whose predecessors on this stream are durable too. Reading stops while too much waits: gRPC's
+newest of each chain whose predecessors on this stream are durable too. Numbers that were never sent do not hold it
+back: an agent whose spool has lost them would send all that follows again for ever. They are a gap on record (the
+batch behind them is quarantined), and are welcome later. Reading stops while too much waits: gRPC's
 flow control then stops the agent.
 """
 
@@ -205,6 +207,8 @@ class AgentStream:
             self._statistics.duplicates += 1
         elif judged.arrival.quarantine:
             self._statistics.quarantined[str(judged.arrival.quarantine)] += 1
+        elif judged.late:
+            self._statistics.late += 1
         else:
             self._statistics.new += 1
 

@@ -5,7 +5,7 @@
 be rebuilt from them.
 """
 
-from collector.log.entry import Arrival, ChainKey, ChainState, LogError, LogUnavailableError, arrival
+from collector.log.entry import Arrival, ChainKey, ChainState, Kept, LogError, LogUnavailableError, arrival
 from collector.log.log import Appender, Log
 from collector.log.writer import LogStatistics
 
@@ -14,6 +14,7 @@ __all__ = [
     "Arrival",
     "ChainKey",
     "ChainState",
+    "Kept",
     "Log",
     "LogError",
     "LogStatistics",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bandwitness.chain import ChainError, ChainFault, Tip, header_hash, read_header
+from bandwitness.chain import ChainError, ChainFault, Tip, header_hash, read_header, read_payload
 from bandwitness.v1.record_pb2 import Header, SignedBatch
 
 MAX_SEQ = (1 << 63) - 1
@@ -13,6 +13,9 @@ MAX_SEQ = (1 << 63) - 1
 _TIP_FAULTS = frozenset(
     {"", ChainFault.GAP, ChainFault.BROKEN_LINK, ChainFault.PAYLOAD_MISMATCH, ChainFault.UNREADABLE_PAYLOAD}
 )
+
+
+PAYLOAD_FAULTS = frozenset({ChainFault.PAYLOAD_MISMATCH, ChainFault.UNREADABLE_PAYLOAD})
 
 
 class LogError(RuntimeError):
@@ -31,6 +34,14 @@ class ChainKey(NamedTuple):
     agent_id: str
     chain_id: bytes
     batch_class: int
+
+
+class Kept(NamedTuple):
+    """What the log holds under a number, without its bytes. ``complete``: with the payload that was signed for."""
+
+    header_hash: bytes
+    quarantine: str
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +73,34 @@ class Arrival:
     def seq(self) -> int:
         return self.header.seq if self.header is not None else 0
 
+    @property
+    def kept(self) -> Kept:
+        """What the log will say of it. Follows from what the frame holds, so an index built anew says the same."""
+        return Kept(self.header_hash, self.quarantine, self._complete())
+
+    def _complete(self) -> bool:
+        if self.header is None or self.quarantine in PAYLOAD_FAULTS:
+            return False
+        if not self.batch.payload:
+            return not self.header.record_count
+        # Where the place in the chain is at fault, the payload behind it was not looked at.
+        return not self.quarantine or payload_stands(self.header, self.batch.payload)
+
 
 def arrival(received_time_ns: int, source: str, quarantine: str, batch: SignedBatch) -> Arrival:
     """An arrival with what its header says, for those who have not read it yet."""
     return Arrival(
         received_time_ns, source, quarantine, batch, readable_header(batch.header), header_hash(batch.header)
     )
+
+
+def payload_stands(header: Header, payload: bytes) -> bool:
+    """Whether this is the payload that the header commits to."""
+    try:
+        read_payload(header, payload)
+    except ChainError:
+        return False
+    return True
 
 
 def readable_header(header: bytes) -> Header | None:

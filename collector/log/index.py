@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bandwitness.chain import Tip
-from collector.log.entry import Arrival, ChainKey, ChainState, moves_tip
+from collector.log.entry import Arrival, ChainKey, ChainState, Kept, moves_tip
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS files (
@@ -26,13 +26,17 @@ CREATE TABLE IF NOT EXISTS headers (
   file INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL,
   received_time_ns INTEGER NOT NULL,
   first_event_time_ns INTEGER NOT NULL, last_event_time_ns INTEGER NOT NULL,
-  record_count INTEGER NOT NULL, quarantine TEXT NOT NULL);
+  record_count INTEGER NOT NULL, quarantine TEXT NOT NULL,
+  complete INTEGER NOT NULL DEFAULT 1);
 CREATE INDEX IF NOT EXISTS headers_chain ON headers (chain, seq);
 """
 _INSERT = """
-INSERT INTO headers SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12 WHERE NOT EXISTS (
-  SELECT 1 FROM headers WHERE chain = ?2 AND seq = ?3 AND header_hash = ?4 AND quarantine = ?12)
+INSERT INTO headers SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13 WHERE NOT EXISTS (
+  SELECT 1 FROM headers
+  WHERE chain = ?2 AND seq = ?3 AND header_hash = ?4 AND quarantine = ?12 AND complete = ?13)
 """
+# Of an index made before this column: what was not complete then is not told any more.
+_ADD_COMPLETE = "ALTER TABLE headers ADD COLUMN complete INTEGER NOT NULL DEFAULT 1"
 _PLACE = """
 SELECT position, received_time_ns, agent_id, chain_id, class, seq, quarantine, name, offset, length
 FROM headers JOIN chains USING (chain) JOIN files USING (file)
@@ -91,6 +95,8 @@ class Index:
             self._connection.executescript(
                 f"PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=4000; {_SCHEMA}"
             )
+            if "complete" not in {row[1] for row in self._connection.execute("PRAGMA table_info(headers)")}:
+                self._connection.execute(_ADD_COMPLETE)
             self.reload()
         except BaseException:
             self._connection.close()
@@ -158,11 +164,15 @@ class Index:
             for agent_id, chain_id, batch_class, seq, tip_hash, public_key in self._connection.execute(query)
         }
 
-    def hashes(self, key: ChainKey, seq: int) -> list[tuple[bytes, str]]:
-        """Header hash and quarantine reason of each entry with this number."""
-        query = """SELECT header_hash, quarantine FROM headers JOIN chains USING (chain)
-                   WHERE agent_id = ? AND chain_id = ? AND class = ? AND seq = ?"""
-        return list(self._connection.execute(query, (*key, seq)))
+    def kept(self, key: ChainKey, seq: int) -> list[Kept]:
+        """Each entry with this number, in order."""
+        query = """SELECT header_hash, quarantine, complete FROM headers JOIN chains USING (chain)
+                   WHERE agent_id = ? AND chain_id = ? AND class = ? AND seq = ?
+                   ORDER BY position"""
+        return [
+            Kept(digest, quarantine, bool(complete))
+            for digest, quarantine, complete in self._connection.execute(query, (*key, seq))
+        ]
 
     def after(self, position: int, limit: int) -> list[Place]:
         """Entries behind ``position`` in order."""
@@ -210,6 +220,7 @@ def _row(chain: int, file: int, entry: Written) -> tuple[object, ...]:
         header.last_event_time_ns if header is not None else 0,
         header.record_count if header is not None else 0,
         arrival.quarantine,
+        arrival.kept.complete,
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from collector.log.day_files import DayFiles
 from collector.log.disk import Disk
-from collector.log.entry import Arrival, ChainKey, ChainState, LogError, LogUnavailableError
+from collector.log.entry import Arrival, ChainKey, ChainState, Kept, LogError, LogUnavailableError
 from collector.log.index import Index
 from collector.log.reading import MAX_READ_BYTES, LogReader
 from collector.log.recovery import Recovered, recover
@@ -135,9 +135,9 @@ class Log:
         """Entries of one chain with numbers below ``before_seq``, newest first. Any thread."""
         return self._reader.newest_of(key, before_seq, limit)
 
-    def hashes(self, key: ChainKey, seq: int) -> list[tuple[bytes, str]]:
-        """Header hash and quarantine reason of each durable entry with this number. Any thread."""
-        return self._reader.hashes(key, seq)
+    def kept(self, key: ChainKey, seq: int) -> list[Kept]:
+        """Each durable entry with this number, in order. Any thread."""
+        return self._reader.kept(key, seq)
 
     def tips(self) -> dict[ChainKey, ChainState]:
         """Where each chain ends. Any thread."""

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from bandwitness.v1.record_pb2 import SignedBatch
 from collector.log import frame
-from collector.log.entry import ChainKey, ChainState
+from collector.log.entry import ChainKey, ChainState, Kept
 from collector.log.index import Index, Place, side_by_side
 from collector.model import LogEntry
 
@@ -54,10 +54,10 @@ class LogReader:
             entries = self._read(self._index.newest_of(key, before_seq, limit))
         return sorted(entries, key=lambda entry: -entry.seq)
 
-    def hashes(self, key: ChainKey, seq: int) -> list[tuple[bytes, str]]:
-        """Header hash and quarantine reason of each entry with this number."""
+    def kept(self, key: ChainKey, seq: int) -> list[Kept]:
+        """Each entry with this number, in order."""
         with self._lock:
-            return self._index.hashes(key, seq)
+            return self._index.kept(key, seq)
 
     def tips(self) -> dict[ChainKey, ChainState]:
         """Where each chain ends."""

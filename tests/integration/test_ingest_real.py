@@ -161,6 +161,46 @@ async def test_bad_batches_are_kept_and_acknowledged_and_the_stream_goes_on(plai
     assert dict(plain.sessions.statistics.quarantined) == {"bad_signature": 1, "unreadable_header": 1, "gap": 1}
 
 
+async def test_an_acknowledgement_passes_a_gap_which_is_on_record_and_can_be_filled(plain: Running) -> None:
+    chain = FakeChain()
+    batches = [chain.next() for _ in range(5)]
+    async with UplinkClient(plain.address) as client:
+        await client.hello("n1")
+        for batch in (*batches[:2], batches[4]):
+            await client.send(batch)
+        assert (await client.acknowledged(5))[-1].durable_through_seq == 5
+    assert [(entry.seq, entry.quarantine) for entry in plain.entries()] == [(1, ""), (2, ""), (5, "gap")]
+    async with UplinkClient(plain.address) as client:
+        welcome = await client.hello("n1", [chain])
+        assert [tip.seq for tip in welcome.durable] == [5]
+        for batch in batches[2:4]:
+            await client.send(batch)
+        await client.acknowledged(4)
+    assert [(entry.seq, entry.quarantine) for entry in plain.entries()][3:] == [(3, ""), (4, "")]
+    assert plain.sessions.statistics.late == 2
+
+
+async def test_a_payload_damaged_or_left_out_is_taken_later_and_counts_once(plain: Running) -> None:
+    chain = FakeChain()
+    sent = [chain.next() for _ in range(4)]
+    bad = [SignedBatch.FromString(batch.SerializeToString()) for batch in sent]
+    bad[1].payload = b""
+    bad[2].payload = bad[2].payload[:-1]
+    for batches in (bad, bad, sent, sent, bad):
+        async with UplinkClient(plain.address) as client:
+            await client.hello("n1", [chain])
+            for batch in batches:
+                await client.send(batch)
+            await client.acknowledged(4)
+    entries = plain.entries()
+    assert [entry.seq for entry in entries] == [1, 2, 3, 4, 2, 3]
+    assert [entry.quarantine for entry in entries] == ["", "", "unreadable_payload", "", "", ""]
+    gaps = [gap.from_time_ns for entry in entries for gap in decode(entry, Definitions()).gaps]
+    assert sorted(gaps) == [0, 1, 2, 3]
+    statistics = plain.sessions.statistics
+    assert (statistics.new, statistics.late, statistics.duplicates) == (3, 2, 14)
+
+
 async def test_what_was_sent_before_the_agent_closes_is_still_answered(plain: Running) -> None:
     chain = FakeChain()
     async with UplinkClient(plain.address) as client:

@@ -8,15 +8,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bandwitness.v1.record_pb2 import BATCH_CLASS_CONTROL, BATCH_CLASS_EVIDENCE, Header, SignedBatch
 from collector.ingest.chains import AgentChains, Judged, WrongAgentError
 from collector.ingest.cursor import Stored
-from collector.log import ChainKey, ChainState
+from collector.log import ChainKey, ChainState, Kept
 from tests.fakes.batches import START_NS, FakeChain, gap_record
 
 
-class Kept:
+class KeptLog:
     """A log that only counts; ``take`` judges and keeps."""
 
     def __init__(self) -> None:
-        self.entries: dict[tuple[ChainKey, int], list[tuple[bytes, str]]] = {}
+        self.entries: dict[tuple[ChainKey, int], list[Kept]] = {}
         self.chains = self.stream({})
 
     def stream(self, states: dict[ChainKey, ChainState]) -> AgentChains:
@@ -33,7 +33,7 @@ class Kept:
 
     def keep(self, judged: Judged) -> None:
         arrival = judged.arrival
-        self.entries.setdefault((arrival.key, arrival.seq), []).append((arrival.header_hash, arrival.quarantine))
+        self.entries.setdefault((arrival.key, arrival.seq), []).append(arrival.kept)
         self.chains.settled(arrival)
 
     @property
@@ -42,7 +42,7 @@ class Kept:
 
 
 async def test_a_chain_is_put_on_record_at_first_sight_only() -> None:
-    kept, chain = Kept(), FakeChain()
+    kept, chain = KeptLog(), FakeChain()
     assert [(await kept.take(chain.next())).first_sight for _ in range(3)] == [True, False, False]
     other = FakeChain(chain_id=b"y" * 16)
     assert (await kept.take(other.next())).first_sight
@@ -50,7 +50,7 @@ async def test_a_chain_is_put_on_record_at_first_sight_only() -> None:
 
 async def test_case_39_a_batch_sent_again_changes_nothing() -> None:
     """Key: agent, chain, seq. 101–200 sent twice (the first acknowledgement was lost), then 151–250."""
-    kept, chain = Kept(), FakeChain()
+    kept, chain = KeptLog(), FakeChain()
     batches = [chain.next() for _ in range(250)]
     for batch in batches[:200]:
         assert (await kept.take(batch)).arrival.quarantine == ""
@@ -66,7 +66,7 @@ async def test_case_39_a_batch_sent_again_changes_nothing() -> None:
 
 
 async def test_a_batch_sent_again_before_the_first_is_durable_is_known_too() -> None:
-    kept, chain = Kept(), FakeChain()
+    kept, chain = KeptLog(), FakeChain()
     batch = chain.next()
     first = await kept.take(batch, durable=False)
     assert (await kept.take(batch)).duplicate
@@ -121,7 +121,7 @@ DAMAGES: list[tuple[str, Callable[[SignedBatch], SignedBatch], str]] = [
 async def test_damage_is_named_kept_once_and_the_chain_goes_on(
     fault: str, damage: Callable[[SignedBatch], SignedBatch], after: str
 ) -> None:
-    kept, chain = Kept(), FakeChain()
+    kept, chain = KeptLog(), FakeChain()
     one, two, three, four, five = [chain.next() for _ in range(5)]
     await kept.take(one)
     await kept.take(two)
@@ -134,17 +134,17 @@ async def test_damage_is_named_kept_once_and_the_chain_goes_on(
 
 
 async def test_a_gap_is_named_once_and_what_was_missing_may_come_late() -> None:
-    kept, chain = Kept(), FakeChain()
+    kept, chain = KeptLog(), FakeChain()
     batches = [chain.next() for _ in range(6)]
     faults = [(await kept.take(batch)).arrival.quarantine for batch in (batches[0], *batches[3:])]
     assert faults == ["", "gap", "", ""]
-    assert (await kept.take(batches[1])).arrival.quarantine == ""
-    assert (await kept.take(batches[2])).arrival.quarantine == ""
+    late = [await kept.take(batch) for batch in batches[1:3]]
+    assert [(judged.duplicate, judged.arrival.quarantine, judged.late) for judged in late] == [(False, "", True)] * 2
     assert (await kept.take(batches[2])).duplicate
 
 
 async def test_a_forged_first_batch_opens_no_chain() -> None:
-    kept, chain = Kept(), FakeChain()
+    kept, chain = KeptLog(), FakeChain()
     batch = chain.next()
     assert not (await kept.take(_with(batch, signature=bytes(64)))).first_sight
     assert (await kept.take(batch)).first_sight
@@ -152,7 +152,7 @@ async def test_a_forged_first_batch_opens_no_chain() -> None:
 
 async def test_a_fork_is_kept_and_the_agents_newer_past_is_taken_up() -> None:
     """An agent whose disk was put back to an earlier day: its numbers come a second time with other contents."""
-    kept, chain = Kept(), FakeChain()
+    kept, chain = KeptLog(), FakeChain()
     for _ in range(3):
         await kept.take(chain.next())
     rolled_back = FakeChain()
@@ -162,24 +162,57 @@ async def test_a_fork_is_kept_and_the_agents_newer_past_is_taken_up() -> None:
 
 
 async def test_a_payload_that_the_agent_dropped_leaves_the_chain_whole() -> None:
-    kept, chain = Kept(), FakeChain()
+    kept, chain = KeptLog(), FakeChain()
     assert (await kept.take(_with(chain.next(), payload=b""))).arrival.quarantine == ""
     assert (await kept.take(chain.next())).arrival.quarantine == ""
 
 
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize(
+    ("fault", "payload"), [("payload_mismatch", b"\x0a\x00"), ("unreadable_payload", b"\xff"), ("", b"")]
+)
+async def test_the_right_payload_is_kept_once_whatever_came_before_it(
+    fault: str, payload: bytes, durable: bool
+) -> None:
+    kept, chain = KeptLog(), FakeChain()
+    one, two, three = [chain.next() for _ in range(3)]
+    await kept.take(one)
+    first = await kept.take(_with(two, payload=payload), durable=durable)
+    assert (first.duplicate, first.arrival.quarantine) == (False, fault)
+    await kept.take(three)
+    forged = await kept.take(_with(two, signature=bytes(64)))
+    wrong = await kept.take(_with(two, payload=two.payload + b"\x0a\x00"))
+    assert (forged.duplicate, wrong.duplicate) == (True, True)
+    good = await kept.take(two, durable=durable)
+    assert (good.duplicate, good.arrival.quarantine, good.late) == (False, "", True)
+    assert (await kept.take(two)).duplicate
+    assert (await kept.take(_with(two, payload=payload))).duplicate
+
+
+async def test_a_payload_that_comes_late_does_not_mend_its_headers_place_in_the_chain() -> None:
+    kept, chain = KeptLog(), FakeChain()
+    one, _, three = [chain.next() for _ in range(3)]
+    await kept.take(one)
+    assert (await kept.take(_with(three, payload=b""))).arrival.quarantine == "gap"
+    good = await kept.take(three)
+    assert (good.duplicate, good.arrival.quarantine, good.late) == (False, "gap", False)
+    assert (await kept.take(three)).duplicate
+    assert kept.count == 3
+
+
 async def test_a_number_beyond_63_bits_is_no_header() -> None:
-    kept, chain = Kept(), FakeChain()
+    kept, chain = KeptLog(), FakeChain()
     bad = _resigned(chain.next(), lambda header: setattr(header, "seq", 1 << 63))
     assert (await kept.take(bad)).arrival.quarantine == "unreadable_header"
 
 
 async def test_a_batch_in_another_agents_name_ends_the_stream() -> None:
     with pytest.raises(WrongAgentError, match="n2"):
-        await Kept().take(FakeChain("n2").next())
+        await KeptLog().take(FakeChain("n2").next())
 
 
 async def test_a_stream_begins_where_the_log_ends() -> None:
-    kept, chain = Kept(), FakeChain()
+    kept, chain = KeptLog(), FakeChain()
     chain.next()
     key = ChainKey("n1", chain.chain_id, BATCH_CLASS_EVIDENCE)
     kept.chains = kept.stream({key: ChainState(chain.tip, chain.public_key)})

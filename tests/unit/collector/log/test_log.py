@@ -1,6 +1,7 @@
 """Durable means: synced and indexed before the future is done, and found again exactly once, whatever failed."""
 
 import asyncio
+import contextlib
 import errno
 import shutil
 import sqlite3
@@ -296,6 +297,40 @@ async def test_a_lost_index_is_built_anew_from_the_frames(tmp_path: Path) -> Non
     assert again.read(0, 100) == entries
     assert again.tips() == tips
     assert again.recovered.indexed == 7
+    again.close()
+
+
+async def test_whether_an_entry_has_its_payload_follows_from_the_frames(tmp_path: Path) -> None:
+    chain, log = FakeChain(), Log.open(tmp_path)
+    batch = chain.next()
+    key = ChainKey(chain.agent_id, chain.chain_id, chain.batch_class)
+    bare = SignedBatch(header=batch.header, signature=batch.signature)
+    wrong = SignedBatch(header=batch.header, signature=batch.signature, payload=batch.payload * 2)
+    for kept, quarantine in ((bare, ""), (wrong, "payload_mismatch"), (wrong, "gap"), (batch, "gap"), (batch, "")):
+        await log.appender().append(arrived(kept, quarantine=quarantine))
+    wanted = [("", False), ("payload_mismatch", False), ("gap", False), ("gap", True), ("", True)]
+    assert [(kept.quarantine, kept.complete) for kept in log.kept(key, 1)] == wanted
+    entries = log.read(0, 10)
+    assert len(entries) == 5
+    log.close()
+    for path in found(tmp_path, "index.sqlite*"):
+        path.unlink()
+    again = Log.open(tmp_path)
+    assert [(kept.quarantine, kept.complete) for kept in again.kept(key, 1)] == wanted
+    assert again.read(0, 10) == entries
+    again.close()
+
+
+async def test_an_index_from_before_payloads_were_noted_is_brought_up_to_date(tmp_path: Path) -> None:
+    chain, log = FakeChain(), Log.open(tmp_path)
+    await fill(log, chain, 2)
+    log.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "index.sqlite")) as index, index:
+        index.execute("ALTER TABLE headers DROP COLUMN complete")
+    again = Log.open(tmp_path)
+    await fill(again, chain, 1)
+    assert seqs(again) == [1, 2, 3]
+    assert again.kept(ChainKey(chain.agent_id, chain.chain_id, chain.batch_class), 1)[0].complete
     again.close()
 
 
