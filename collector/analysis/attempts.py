@@ -1,6 +1,7 @@
 """All planned tests of a day back and a day ahead, joined with what both ends recorded."""
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from collector.model import PlanRow, RunRow, SlotRow
 from collector.store.counting import outcome_name
 
 SECOND = 1_000_000_000
+MAX_EARLY_OF_AGENT = 2_000  # a control chain that was lost costs at most these
 KEPT_NS = 26 * 3600 * SECOND
 _CELL_NS = 600 * SECOND
 
@@ -36,7 +38,7 @@ class Tracked:
 
     @property
     def ran(self) -> Span | None:
-        """When the client's process ran, as far as that is about its slot; None if it never did, or nothing is known."""
+        """When the client's process ran, as far as its slot goes; None if it never did, or nothing is known."""
         if self.client is None or accounting.category(self.client.outcome) == "skipped":
             return None
         start_ns = self.client.start_time_ns
@@ -78,6 +80,7 @@ class Attempts:
         self._find = find
         self._tracked: dict[bytes, Tracked] = {}
         self._early: dict[bytes, list[RunRow]] = {}  # runs whose slot is not known (yet)
+        self._early_of_agent: Counter[str] = Counter()
         self._cells: dict[int, set[bytes]] = {}
         self._by_node: dict[str, set[bytes]] = {}
         self._due: list[tuple[int, bytes]] = []  # heap: when to look at a slot first
@@ -95,7 +98,7 @@ class Attempts:
     def restore_early(self, runs: Iterable[RunRow]) -> None:
         """Puts back runs whose slot is not known."""
         for run in runs:
-            self._early.setdefault(run.slot_id, []).append(run)
+            self._keep_early(run)
 
     def _track(self, entry: Tracked) -> None:
         slot = entry.slot
@@ -137,6 +140,7 @@ class Attempts:
             self._track(known)
             touched.append(known)
             for run in self._early.pop(slot.slot_id, []):
+                self._early_of_agent[run.source.agent_id] -= 1
                 self.run(run)
         for entry in touched:
             self._resolve(entry)
@@ -147,6 +151,16 @@ class Attempts:
         entry = self.get(run.slot_id)
         return entry is None or accounting.speaks(run, entry.slot)
 
+    def has_room(self, run: RunRow) -> bool:
+        """Whether a record can be kept until its slot is known."""
+        return self.get(run.slot_id) is not None or self._early_of_agent[run.source.agent_id] < MAX_EARLY_OF_AGENT
+
+    def _keep_early(self, run: RunRow) -> None:
+        kept = self._early.setdefault(run.slot_id, [])
+        if all((run.source.agent_id, run.role) != (other.source.agent_id, other.role) for other in kept):
+            kept.append(run)
+            self._early_of_agent[run.source.agent_id] += 1
+
     def is_inside(self, run: RunRow) -> bool:
         """Whether a test that ended well ran when it was planned; as long as its slot is not known, it may have."""
         entry = self.get(run.slot_id)
@@ -156,7 +170,7 @@ class Attempts:
         """Takes in one end's record, from that end; the first of each counts. None if nothing came of it (yet)."""
         entry = self.get(run.slot_id)
         if entry is None:
-            self._early.setdefault(run.slot_id, []).append(run)
+            self._keep_early(run)
             return None
         role = "client" if run.role == RUN_ROLE_CLIENT else "server"
         if getattr(entry, role) is not None or not (self.may_say(run) and self.is_inside(run)):
@@ -216,6 +230,7 @@ class Attempts:
             for slot_id, runs in self._early.items()
             if (kept := [run for run in runs if run.end_time_ns >= before])
         }
+        self._early_of_agent = Counter(run.source.agent_id for runs in self._early.values() for run in runs)
 
     def _resolve(self, entry: Tracked) -> None:
         entry.category, entry.outcome = accounting.resolve(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bandwitness.v1.record_pb2 import BATCH_CLASS_CONTROL, PROTOCOL_TCP_THROUGHPUT, PROTOCOL_UDP_THROUGHPUT
+from collector.analysis import admission
 from collector.analysis.agents import Agent, Agents, class_name
 from collector.analysis.attempts import Attempts, Tracked
 from collector.analysis.counters import Nics
@@ -108,7 +109,8 @@ class Fold:
         agent = parts.agents.get(entry.agent_id)
         if agent is None:
             return
-        for samples in decode(entry, parts.definitions).round_trips:
+        records = decode(entry, parts.definitions).round_trips
+        for samples in admission.round_trips(parts.network.paths, records, entry.received_time_ns).round_trips:
             parts.network.rounds.add(samples, agent.closed_through_ns, entry.received_time_ns, again=True)
 
     def refuse(self, tx: Transaction, entry: LogEntry, reason: str) -> None:
@@ -144,31 +146,46 @@ class Fold:
     def _agent(self, tx: Transaction, entry: LogEntry, decoded: Decoded) -> None:
         parts = self.parts
         agent = parts.agents.hear(entry)
-        self._define(tx, decoded)
+        self._define(tx, decoded, entry.position)
         if decoded.batch is None or entry.quarantine:
             return
-        for samples in decoded.round_trips:
+        admitted = admission.round_trips(parts.network.paths, decoded.round_trips, entry.received_time_ns)
+        self._quarantine(tx, admitted.refused)
+        for samples in admitted.round_trips:
             self._round_trips(samples, agent, entry)
-        foreign = [run for run in decoded.runs if not parts.attempts.may_say(run)]
-        self._quarantine(tx, [Quarantined(run.source, "foreign_slot", run.slot_id.hex()) for run in foreign])
-        own = [run for run in decoded.runs if run not in foreign]
-        strayed = [run for run in own if not parts.attempts.is_inside(run)]
-        self._quarantine(tx, [Quarantined(run.source, "outside_slot", run.slot_id.hex()) for run in strayed])
-        own = [run for run in own if run not in strayed]
-        tx.add(runs, [run_values(run) for run in own])
-        for run in own:
-            run_of = parts.attempts.run(run)
-            if run_of is not None:
-                self._load(run_of)
-        for nic in decoded.nics:
+        self._runs(tx, decoded, entry)
+        counted = admission.counters(decoded.nics, entry.received_time_ns)
+        self._quarantine(tx, counted.refused)
+        for nic in counted.nics:
             parts.nics.add(nic, entry.received_time_ns)
         for status in decoded.statuses:
             parts.agents.status(status)
         parts.agents.batch(decoded.batch)
         if agent.round_trip_watermark_ns is not None:
             self._close(agent, agent.round_trip_watermark_ns // WINDOW_NS * WINDOW_NS)
+        overfull = parts.network.rounds.overfull_through(agent.name)
+        if overfull is not None:
+            self._close(agent, overfull)
 
-    def _define(self, tx: Transaction, decoded: Decoded) -> None:
+    def _runs(self, tx: Transaction, decoded: Decoded, entry: LogEntry) -> None:
+        parts = self.parts
+        admitted = admission.runs(decoded.runs, entry.received_time_ns)
+        refused = admitted.refused
+        for run in admitted.runs:
+            if not parts.attempts.may_say(run):
+                refused.append(Quarantined(run.source, "foreign_slot", run.slot_id.hex()))
+            elif not parts.attempts.is_inside(run):
+                refused.append(Quarantined(run.source, "outside_slot", run.slot_id.hex()))
+            elif not parts.attempts.has_room(run):
+                refused.append(Quarantined(run.source, "unknown_slot", run.slot_id.hex()))
+            else:
+                tx.add(runs, [run_values(run)])
+                run_of = parts.attempts.run(run)
+                if run_of is not None:
+                    self._load(run_of)
+        self._quarantine(tx, refused)
+
+    def _define(self, tx: Transaction, decoded: Decoded, position: int) -> None:
         parts = self.parts
         new = []
         for path in decoded.paths:
@@ -176,9 +193,9 @@ class Fold:
                 parts.swings.define(path)
                 if self._is_new(path.path_id):
                     new.append(path)
-            elif parts.network.paths.define(path):
+            elif parts.network.paths.define(path, position):
                 new.append(path)
-        tx.add(paths, [path_values(path) for path in new])
+        tx.add(paths, [path_values(path) | {"position": position} for path in new])
         for row in decoded.profiles:
             if self._is_new(row.profile_id):
                 tx.add(profiles, [{"profile_id": signed(row.profile_id), "definition": row.definition}])
@@ -239,7 +256,7 @@ class Fold:
         name = class_name(entry.batch_class)
         counts.batches[name] = counts.batches.get(name, 0) + 1
         if entry.batch_class == BATCH_CLASS_CONTROL:
-            self._define(tx, decoded)
+            self._define(tx, decoded, entry.position)
         if decoded.gaps:
             tx.add(gaps, [gap_values(gap) for gap in decoded.gaps])
         self._quarantine(tx, decoded.quarantined)

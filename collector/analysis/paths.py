@@ -41,13 +41,15 @@ class Membership:
 
 
 class PathIndex:
-    """Index, definition, agent and tokens of each path id. Ids without a definition have an index but no elements."""
+    """Index, definition, agent and tokens of each defined path id. A path belongs to the node at its source, whoever
+    names it first: no sample makes one."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.ids: list[int] = []
-        self.rows: list[PathRow | None] = []
-        self.agents: list[str] = []
+        self.rows: list[PathRow] = []
+        self.agents: list[str] = []  # who speaks for it
+        self.defined_at: list[int] = []  # position in the log
         self._index: dict[int, int] = {}
         self._by_token: dict[str, list[int]] = {}
         self._by_agent: dict[str, list[int]] = {}
@@ -56,36 +58,25 @@ class PathIndex:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def index(self, path_id: int, agent: str) -> int:
-        """Index of a path, new or known; ``agent`` is who sent its first sample."""
-        found = self._index.get(path_id)
-        if found is None:
-            found = self._index[path_id] = len(self.ids)
-            self.ids.append(path_id)
-            self.rows.append(None)
-            self.agents.append(agent)
-            self._by_agent.setdefault(agent, []).append(found)
-        elif agent and not self.agents[found]:  # known from a stored row only
-            self.agents[found] = agent
-            self._by_agent.setdefault(agent, []).append(found)
-        return found
-
-    def indexes(self, path_ids: Iterable[int], agent: str) -> Indexes:
-        """Indexes of several paths."""
-        return np.array([self.index(path_id, agent) for path_id in path_ids], np.intp)
+    def indexes(self, path_ids: Iterable[int]) -> Indexes:
+        """Indexes of several paths that are all known."""
+        return np.array([self._index[path_id] for path_id in path_ids], np.intp)
 
     def find(self, path_id: int) -> int | None:
         """Index of a path that is known."""
         return self._index.get(path_id)
 
-    def define(self, row: PathRow) -> bool:
-        """Says what a path id means; True if it was not known. Only round-trip paths get an index here."""
-        if row.protocol not in ROUND_TRIP_PROTOCOLS:
+    def define(self, row: PathRow, position: int = 0) -> bool:
+        """Says what a path id means from a position in the log on; True if it was not known. Only round-trip paths get
+        an index here."""
+        if row.protocol not in ROUND_TRIP_PROTOCOLS or row.path_id in self._index:
             return False
-        index = self.index(row.path_id, row.source.node)
-        if self.rows[index] is not None:
-            return False
-        self.rows[index] = row
+        index = self._index[row.path_id] = len(self.ids)
+        self.ids.append(row.path_id)
+        self.rows.append(row)
+        self.agents.append(row.source.node)
+        self.defined_at.append(position)
+        self._by_agent.setdefault(row.source.node, []).append(index)
         for token in self.topology.path_tokens(row):
             self._by_token.setdefault(token, []).append(index)
         self._membership = None
@@ -112,10 +103,8 @@ class PathIndex:
     def _build(self) -> Membership:
         crossing: dict[Element, list[int]] = {}
         for index in sorted(range(len(self.ids)), key=self.ids.__getitem__):  # so that sums do not depend on arrival
-            row = self.rows[index]
-            if row is not None:
-                for element in self.topology.elements(row):
-                    crossing.setdefault(element, []).append(index)
+            for element in self.topology.elements(self.rows[index]):
+                crossing.setdefault(element, []).append(index)
         elements = sorted(crossing, key=lambda element: (KINDS.index(element.kind), element.name))
         slices = [np.array(crossing[element], np.intp) for element in elements]
         lengths = [len(part) for part in slices]

@@ -42,7 +42,7 @@ from collector.store.rows import (
 from collector.store.writer import Transaction
 
 # Rises with every change that makes other rows or verdicts of the same log: the store is then made anew.
-VERSION = 3
+VERSION = 4
 IN_MEMORY_NS = 150 * SECOND  # behind what was judged last
 
 
@@ -87,12 +87,14 @@ def load(tx: Transaction, config: Config, stored: StoredRounds) -> tuple[Parts, 
     topology = Topology(config)
     index = PathIndex(topology)
     swings = Swings(config, topology)
+    definitions = Definitions(row["definition"] for row in tx.all(tables.counter_sets))
     for row in tx.all(tables.paths, order_by=tables.paths.c.path_id):
         path = read_path(row)
         if path.protocol in THROUGHPUT:
             swings.define(path)
         else:
-            index.define(path)
+            index.define(path, row["position"])
+        definitions.known(path.definition, path.source.node)
     rounds = Rounds(index, stored)
     loading = Loading(index)
     attempts = Attempts(config.measure.throughput.uplink_tokens, lambda slot_id: _find_slot(stored, slot_id))
@@ -110,7 +112,7 @@ def load(tx: Transaction, config: Config, stored: StoredRounds) -> tuple[Parts, 
     parts = Parts(
         config=config,
         position=position,
-        definitions=Definitions(row["definition"] for row in tx.all(tables.counter_sets)),
+        definitions=definitions,
         network=network,
         agents=Agents(config, (Agent.restore(row) for row in tx.all(tables.agents))),
         attempts=attempts,
@@ -161,7 +163,9 @@ def save(tx: Transaction, parts: Parts) -> None:
     if verdicts.judge is not None:
         meta["judged_through_ns"] = str(verdicts.judge.through_ns)
         meta["judge_state"] = verdicts.judge.state().encode()
-        parts.network.rounds.forget(verdicts.judge.through_ns - IN_MEMORY_NS)
+    # Without a judge nobody's clock is near enough to ours: windows are written and let go all the same.
+    through_ns = verdicts.judge.through_ns if verdicts.judge is not None else position.received_ns
+    parts.network.rounds.forget(through_ns - IN_MEMORY_NS)
     if verdicts.late is not None:
         late = verdicts.late
         meta["late"] = f"{late.span[0]} {late.span[1]} {late.first_received_ns} {late.last_received_ns}"

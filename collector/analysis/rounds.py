@@ -11,6 +11,8 @@ from collector.analysis.window import SECOND, WINDOW_NS, Window
 from collector.model import RoundTripSamples, StoredWindow
 
 AHEAD_NS = 60 * SECOND  # no agent's clock is believed further than this beyond the collector's
+MAX_OPEN = 64  # windows of one agent; ten minutes
+MAX_ROWS = 500_000  # windows times paths, some 600 bytes each
 MARK_BACK_NS = 3600 * SECOND  # the oldest packet that a mark can be laid to
 Span = tuple[int, int]
 
@@ -59,7 +61,9 @@ class Rounds:
             window.grow(len(self._paths))
             if start_ns <= self._highest:
                 for stored in self._stored.rows(start_ns):
-                    window.restore(self._paths.index(stored.row.path_id, ""), stored)
+                    index = self._paths.find(stored.row.path_id)
+                    if index is not None:
+                        window.restore(index, stored)
             self._highest = max(self._highest, start_ns)
         return window
 
@@ -79,7 +83,7 @@ class Rounds:
     def add(
         self, samples: RoundTripSamples, closed_through_ns: int, received_time_ns: int, *, again: bool = False
     ) -> Span | None:
-        """Adds the samples of one record.
+        """Adds the samples of one record, all of paths of its sender.
 
         Args:
             samples: columns of the record.
@@ -91,19 +95,15 @@ class Rounds:
             The stretch of event time in which rows that had closed were changed.
         """
         agent = samples.source.agent_id
-        per_path = self._paths.indexes(np.asarray(samples.path_ids).tolist(), agent)
+        per_path = self._paths.indexes(np.asarray(samples.path_ids).tolist())
         counts = np.asarray(samples.sample_counts)
         indexes = np.repeat(per_path, counts)
         times = np.asarray(samples.send_times_ns)
         outcomes, delays = np.asarray(samples.outcomes), np.asarray(samples.round_trip_delays_ns)
-        own = np.array([self._paths.agents[index] == agent for index in per_path], np.bool_)
-        if not own.all():  # a path belongs to the node at its source; nobody else speaks for it
-            keep = np.repeat(own, counts)
-            indexes, times, outcomes, delays = indexes[keep], times[keep], outcomes[keep], delays[keep]
         starts = times // WINDOW_NS * WINDOW_NS
         late: Span | None = None
         for start in np.unique(starts).tolist():
-            closed = self._closed(start, closed_through_ns, received_time_ns)
+            closed = start + WINDOW_NS <= closed_through_ns
             if closed and again:
                 continue
             here = starts == start
@@ -115,11 +115,6 @@ class Rounds:
         self._mark(samples, per_path, closed_through_ns, received_time_ns, again=again)
         return late
 
-    @staticmethod
-    def _closed(start_ns: int, closed_through_ns: int, received_time_ns: int) -> bool:
-        """A window too far ahead would stay open for years: its rows are written as they come."""
-        return start_ns + WINDOW_NS <= closed_through_ns or start_ns > received_time_ns + AHEAD_NS
-
     def _mark(
         self, samples: RoundTripSamples, per_path: Indexes, closed_through_ns: int, received_ns: int, *, again: bool
     ) -> None:
@@ -130,16 +125,14 @@ class Rounds:
         agent = samples.source.agent_id
         firsts = _first_samples(samples, per_path)
         for path_id, sequence, kind, _ in samples.marks:
-            index = self._paths.index(path_id, agent)
-            if self._paths.agents[index] != agent:
-                continue
+            index = int(self._paths.indexes([path_id])[0])
             time_ns = closed_through_ns
             if index in firsts:
                 first_sequence, first_time_ns = firsts[index]
-                back_ns = min((first_sequence - sequence) * samples.interval_ns, MARK_BACK_NS)
-                time_ns = first_time_ns - back_ns
-            start = window_start(time_ns)
-            closed = self._closed(start, closed_through_ns, received_ns)
+                back_ns = (first_sequence - sequence) * samples.interval_ns
+                time_ns = first_time_ns - max(min(back_ns, MARK_BACK_NS), -MARK_BACK_NS)
+            start = window_start(min(time_ns, received_ns + AHEAD_NS))
+            closed = start + WINDOW_NS <= closed_through_ns
             if closed and again:
                 continue
             self.window(start).mark(index, kind, closed=closed)
@@ -160,6 +153,18 @@ class Rounds:
         """End of the newest window that an agent has open."""
         opened = self._open.get(agent)
         return max(opened) + WINDOW_NS if opened else None
+
+    def overfull_through(self, agent: str) -> int | None:
+        """End of the newest window that is one too many: an agent whose watermark stands still would open ever more."""
+        opened = self._open.get(agent, {})
+        if len(opened) <= MAX_OPEN:
+            return None
+        return sorted(opened)[-MAX_OPEN - 1] + WINDOW_NS
+
+    @property
+    def overfull(self) -> bool:
+        """Whether late data of many hours are held: those that are written can be let go."""
+        return len(self._windows) > MAX_OPEN and sum(map(len, self._windows.values())) > MAX_ROWS
 
     def safe_position(self, position: int) -> int:
         """Reading the log again from behind here fills every open window as it is now."""

@@ -136,6 +136,8 @@ class Runner:
             self._stored.tx = tx
             for entry in entries:
                 self._take_in(fold, tx, entry, careful=careful)
+                if fold.parts.network.rounds.overfull:
+                    break
             now_ns = self._wall_ns()
             if not entries:
                 fold.idle(tx, max(now_ns - IDLE_AFTER_NS, position.received_ns))

@@ -25,21 +25,18 @@ class Totals:
         self._outcomes = np.zeros((0, OUTCOMES), np.int64)
         self._marks = np.zeros((0, 2), np.int64)  # duplicates, late
         self._groups: list[Group] = []
-        self._group_of = np.zeros(0, np.intp)  # [path]: -1 while the path is not defined
+        self._group_of = np.zeros(0, np.intp)  # [path]: -1 until asked for
         self._delays = np.zeros((0, len(_BOUNDS) + 1), np.int64)  # [group, bin]
         self._delay_sums = np.zeros(0, np.int64)
         self._statuses: dict[int, PathStatus] = {}
 
     def add(self, samples: RoundTripSamples, received_time_ns: int) -> None:
         """Counts the young samples of a record."""
-        agent = samples.source.agent_id
-        per_path = self._paths.indexes(np.asarray(samples.path_ids).tolist(), agent)
+        per_path = self._paths.indexes(np.asarray(samples.path_ids).tolist())
         self._grow(len(self._paths))
         counts = np.asarray(samples.sample_counts)
         times = np.asarray(samples.send_times_ns)
-        young = times >= received_time_ns - YOUNG_NS
-        own = np.array([self._paths.agents[index] == agent for index in per_path], np.bool_)
-        chosen = young & np.repeat(own, counts)
+        chosen = times >= received_time_ns - YOUNG_NS
         if not chosen.any():
             return
         indexes = np.repeat(per_path, counts)
@@ -64,15 +61,14 @@ class Totals:
             known = self._statuses.get(row.path_id)
             if known is None or known.window_start_time_ns is None or known.window_start_time_ns <= row.start_time_ns:
                 index = self._paths.find(row.path_id)
-                path = self._paths.rows[index] if index is not None else None
-                if path is not None:
-                    self._statuses[row.path_id] = round_trip_status(path, row)
+                if index is not None:
+                    self._statuses[row.path_id] = round_trip_status(self._paths.rows[index], row)
 
     def statuses(self) -> dict[int, PathStatus]:
         """Every defined round-trip path with its newest closed window."""
         if len(self._statuses) < len(self._paths):
             for row in self._paths.rows:
-                if row is not None and row.path_id not in self._statuses:
+                if row.path_id not in self._statuses:
                     self._statuses[row.path_id] = round_trip_status(row, None)
         return dict(self._statuses)
 
@@ -95,9 +91,7 @@ class Totals:
             self._marks = np.concatenate([self._marks, np.zeros((extra, 2), np.int64)])
             self._group_of = np.concatenate([self._group_of, np.full(extra, -1, np.intp)])
         for index in np.flatnonzero(self._group_of[:size] < 0).tolist():
-            row = self._paths.rows[index]
-            if row is not None:
-                self._group_of[index] = self._group_number(_group(row, self._paths.topology))
+            self._group_of[index] = self._group_number(_group(self._paths.rows[index], self._paths.topology))
 
     def _group_number(self, group: Group) -> int:
         if group not in self._groups:
@@ -111,9 +105,8 @@ class _Frozen(Mapping[int, PathTotals]):
     """Totals as they were; an entry is made when it is asked for."""
 
     def __init__(self, paths: PathIndex, outcomes: NDArray[np.int64], marks: NDArray[np.int64]) -> None:
-        defined = [(row.path_id, index) for index, row in enumerate(paths.rows[: len(outcomes)]) if row is not None]
-        self._indexes = dict(defined)
-        self._sources = {index: row.source.node for index, row in enumerate(paths.rows) if row is not None}
+        self._indexes = {row.path_id: index for index, row in enumerate(paths.rows[: len(outcomes)])}
+        self._sources = list(paths.agents)
         self._outcomes, self._marks = outcomes, marks
 
     def __getitem__(self, path_id: int) -> PathTotals:

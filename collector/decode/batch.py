@@ -110,6 +110,8 @@ def _record(result: Decoded, entry: LogEntry, definitions: Definitions, index: i
         _refuse(result, entry, "undefined_counters", str(error), index)
     except DefinitionError as error:
         _refuse(result, entry, "bad_definition", str(error), index)
+    except ForeignPathError as error:
+        _refuse(result, entry, "foreign_path", str(error), index)
     except (columns.ColumnsError, runs.RunError) as error:
         _refuse(result, entry, "bad_record", str(error), index)
 
@@ -118,14 +120,22 @@ class UndefinedCountersError(ValueError):
     """Columns whose counter set was never defined."""
 
 
-def _definition(result: Decoded, _: Source, record: Record, definitions: Definitions) -> None:
-    subject = record.definition.WhichOneof("subject")
+class ForeignPathError(ValueError):
+    """The definition of a path that the sender is at no end of."""
+
+
+def _definition(result: Decoded, source: Source, record: Record, definitions: Definitions) -> None:
+    subject, agent = record.definition.WhichOneof("subject"), source.agent_id
     if subject == "path":
-        result.paths.append(definitions.path(record.definition.path))
+        path = definitions.path(record.definition.path, agent)
+        # Both ends of a throughput test record it; nobody else has anything to say about a path.
+        if agent not in (path.source.node, path.destination.node if path.destination is not None else ""):
+            raise ForeignPathError(f"path {path.path_id:016x} from {path.source.node}")
+        result.paths.append(path)
     elif subject == "profile":
-        result.profiles.append(definitions.profile(record.definition.profile))
+        result.profiles.append(definitions.profile(record.definition.profile, agent))
     elif subject == "counter_set":
-        result.counter_sets.append(definitions.counter_set(record.definition.counter_set))
+        result.counter_sets.append(definitions.counter_set(record.definition.counter_set, agent))
     else:
         raise DefinitionError("a definition of a kind this version does not know")
 
@@ -145,7 +155,7 @@ def _nic(result: Decoded, source: Source, record: Record, definitions: Definitio
 
 
 def _run(result: Decoded, source: Source, record: Record, definitions: Definitions) -> None:
-    result.profiles.append(definitions.profile(record.throughput_run.profile))
+    result.profiles.append(definitions.profile(record.throughput_run.profile, source.agent_id))
     result.runs.append(runs.run_row(source, record.throughput_run))
 
 

@@ -4,7 +4,9 @@ A definition is hashed here, never taken at its word, so an id cannot be given a
 with a known id is refused, because nothing on the wire could tell the two apart.
 """
 
+from collections import Counter
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError
@@ -16,7 +18,10 @@ from collector.model import CounterSetRow, EndpointRow, PathRow, ProfileRow
 M = TypeVar("M", Path, Profile, CounterSet)
 
 MAX_DEFINITIONS = 4_000_000  # a mesh of 1,024 hosts has a million paths of each kind
-MAX_DEFINITION_BYTES = 256 * 1024
+MAX_DEFINITIONS_OF_AGENT = 20_000  # ten hundred peers over eight lanes, twice
+MAX_COUNTER_SETS_OF_AGENT = 64  # a set a kind of NIC
+MAX_DEFINITION_BYTES = 8 * 1024
+MAX_COUNTER_SET_BYTES = 256 * 1024
 MAX_COUNTERS = 4096
 MAX_TEXT = 512  # of a name or an address
 
@@ -30,8 +35,10 @@ class Definitions:
 
     def __init__(self, counter_sets: Iterable[bytes] = ()) -> None:
         """``counter_sets``: serialised CounterSets known from before."""
-        self._bytes: dict[int, bytes] = {}
+        self._digests: dict[int, bytes] = {}
         self._counter_sets: dict[int, CounterSetRow] = {}
+        self._of_agent: Counter[str] = Counter()
+        self._counter_sets_of_agent: Counter[str] = Counter()
         for definition in counter_sets:
             self.counter_set(definition)
 
@@ -39,11 +46,19 @@ class Definitions:
         """The counter set with this id, if it was defined."""
         return self._counter_sets.get(counter_set_id)
 
-    def path(self, definition: bytes) -> PathRow:
+    def known(self, definition: bytes, agent: str) -> None:
+        """Remembers a definition that was read before."""
+        self._claim(definition, agent)
+
+    def path(self, definition: bytes, agent: str = "") -> PathRow:
         """Reads a serialised Path.
 
+        Args:
+            definition: the bytes.
+            agent: who sent it; empty for the collector itself, whose definitions are not limited.
+
         Raises:
-            DefinitionError: unreadable, incomplete, or another definition has its id.
+            DefinitionError: unreadable, incomplete, one too many, or another definition has its id.
         """
         path = _parse(Path, definition)
         which = path.WhichOneof("destination")
@@ -51,7 +66,7 @@ class Definitions:
             raise DefinitionError("a path needs source, destination and Type-P")
         type_p = path.type_p
         return PathRow(
-            path_id=self._claim(definition),
+            path_id=self._claim(definition, agent),
             source=endpoint_row(path.source),
             destination=endpoint_row(path.endpoint) if which == "endpoint" else None,
             target=_text(path.target.name) if which == "target" else None,
@@ -64,15 +79,15 @@ class Definitions:
             definition=definition,
         )
 
-    def profile(self, definition: bytes) -> ProfileRow:
+    def profile(self, definition: bytes, agent: str = "") -> ProfileRow:
         """Reads a serialised Profile.
 
         Raises:
-            DefinitionError: unreadable, or another definition has its id.
+            DefinitionError: unreadable, one too many, or another definition has its id.
         """
         profile = _parse(Profile, definition)
         return ProfileRow(
-            profile_id=self._claim(definition),
+            profile_id=self._claim(definition, agent),
             engine=profile.engine,
             streams=profile.streams,
             duration_ns=bounded(profile.duration_ns),
@@ -84,24 +99,34 @@ class Definitions:
             definition=definition,
         )
 
-    def counter_set(self, definition: bytes) -> CounterSetRow:
+    def counter_set(self, definition: bytes, agent: str = "") -> CounterSetRow:
         """Reads a serialised CounterSet and remembers it.
 
         Raises:
             DefinitionError: unreadable, too many or doubled names, or another definition has its id.
         """
-        names = tuple(_parse(CounterSet, definition).name)
+        names = tuple(_parse(CounterSet, definition, MAX_COUNTER_SET_BYTES).name)
         if not names or len(names) > MAX_COUNTERS or len(set(names)) != len(names):
             raise DefinitionError(f"a counter set needs 1 to {MAX_COUNTERS} different names")
-        row = CounterSetRow(self._claim(definition), tuple(_text(name) for name in names), definition)
+        row = CounterSetRow(self._claim(definition, agent), tuple(_text(name) for name in names), definition)
+        if agent and row.counter_set_id not in self._counter_sets:
+            if self._counter_sets_of_agent[agent] >= MAX_COUNTER_SETS_OF_AGENT:
+                raise DefinitionError(f"more than {MAX_COUNTER_SETS_OF_AGENT} counter sets of {agent}")
+            self._counter_sets_of_agent[agent] += 1
         self._counter_sets[row.counter_set_id] = row
         return row
 
-    def _claim(self, definition: bytes) -> int:
-        identifier = short_id(definition)
-        if len(self._bytes) >= MAX_DEFINITIONS and identifier not in self._bytes:
-            raise DefinitionError(f"more than {MAX_DEFINITIONS} definitions")
-        if self._bytes.setdefault(identifier, definition) != definition:
+    def _claim(self, definition: bytes, agent: str = "") -> int:
+        identifier, digest = short_id(definition), sha256(definition).digest()
+        known = self._digests.get(identifier)
+        if known is None:
+            if len(self._digests) >= MAX_DEFINITIONS:
+                raise DefinitionError(f"more than {MAX_DEFINITIONS} definitions")
+            if agent and self._of_agent[agent] >= MAX_DEFINITIONS_OF_AGENT:
+                raise DefinitionError(f"more than {MAX_DEFINITIONS_OF_AGENT} definitions of {agent}")
+            self._of_agent[agent] += 1
+            self._digests[identifier] = digest
+        elif known != digest:
             raise DefinitionError(f"id {identifier:016x} already means something else")
         return identifier
 
@@ -124,8 +149,8 @@ def _text(text: str) -> str:
     return text
 
 
-def _parse(kind: type[M], definition: bytes) -> M:
-    if len(definition) > MAX_DEFINITION_BYTES:
+def _parse(kind: type[M], definition: bytes, max_bytes: int = MAX_DEFINITION_BYTES) -> M:
+    if len(definition) > max_bytes:
         raise DefinitionError(f"a definition of {len(definition)} bytes")
     try:
         return kind.FromString(definition)

@@ -100,19 +100,19 @@ class Reader:
             recorded = connection.execute(
                 select(runs).join(slots, slots.c.slot_id == runs.c.slot_id).where(*inside)
             ).mappings()
-            by_slot: dict[tuple[bytes, int], RunRow] = {}
+            by_slot: dict[tuple[bytes, int, str], RunRow] = {}
             for row in recorded:
-                by_slot[row["slot_id"], row["role"]] = read_run(dict(row))
+                by_slot[row["slot_id"], row["role"], row["agent_id"]] = read_run(dict(row))
         return [
             Attempt(
-                slot=read_slot(dict(row)),
+                slot=slot,
                 category=row["category"],
                 outcome=row["outcome"],
-                client_run=by_slot.get((row["slot_id"], RUN_ROLE_CLIENT)),
-                server_run=by_slot.get((row["slot_id"], RUN_ROLE_SERVER)),
+                client_run=by_slot.get((slot.slot_id, RUN_ROLE_CLIENT, slot.client.node)),
+                server_run=by_slot.get((slot.slot_id, RUN_ROLE_SERVER, slot.server.node)),
                 disagreement=row["disagreement"],
             )
-            for row in planned
+            for row, slot in ((row, read_slot(dict(row))) for row in planned)
         ]
 
     def accounting(self, from_ns: int, to_ns: int) -> list[AccountingRow]:

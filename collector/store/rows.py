@@ -143,6 +143,7 @@ _RUN_PLAIN = (
 
 def run_values(row: RunRow) -> Values:
     return {name: getattr(row, name) for name in _RUN_PLAIN} | {
+        "agent_id": row.source.agent_id,
         "source": dump(source_values(row.source)),
         "path_id": signed(row.path_id),
         "profile_id": signed(row.profile_id),

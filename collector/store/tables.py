@@ -30,6 +30,7 @@ paths = Table(
     Column("dscp", Integer, nullable=False),
     Column("profile_id", BigInteger),
     Column("definition", LargeBinary, nullable=False),
+    Column("position", BigInteger, nullable=False),  # in the log, of the batch that defined it first
 )
 
 profiles = Table(
@@ -112,6 +113,7 @@ runs = Table(
     METADATA,
     Column("slot_id", LargeBinary, primary_key=True),
     Column("role", Integer, primary_key=True, autoincrement=False),
+    Column("agent_id", Text, primary_key=True),  # before the plan is known anybody may claim to be an end of the slot
     Column("source", Text, nullable=False),
     Column("path_id", BigInteger, nullable=False),
     Column("profile_id", BigInteger, nullable=False),

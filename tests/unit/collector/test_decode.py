@@ -190,6 +190,29 @@ def test_a_second_meaning_for_a_known_id_is_refused(monkeypatch: pytest.MonkeyPa
     assert result.quarantined[0].source.record_index == 1
 
 
+def test_an_agent_defines_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collector.decode.definitions.MAX_DEFINITIONS_OF_AGENT", 2)
+    monkeypatch.setattr("collector.decode.definitions.MAX_COUNTER_SETS_OF_AGENT", 1)
+    known = Definitions()
+    paths = [pb.Record(definition=pb.Definition(path=canonical(_path(f"n{number}")))) for number in (2, 3, 4)]
+    assert [row.reason for row in decoded(*paths, known=known).quarantined] == ["bad_definition"]
+    again = decoded(*paths, known=known)
+    assert len(again.paths) == 2  # those known may be told again
+    known = Definitions()
+    sets = [pb.Record(definition=pb.Definition(counter_set=canonical(pb.CounterSet(name=[name])))) for name in "ab"]
+    result = decoded(*sets, batch_class=pb.BATCH_CLASS_TELEMETRY, known=known)
+    assert (len(result.counter_sets), len(result.quarantined)) == (1, 1)
+    assert known.counters(short_id(canonical(pb.CounterSet(name=["b"])))) is None
+
+
+def test_a_path_is_defined_by_one_of_its_ends() -> None:
+    path = _path("n2")
+    path.source.node = "n3"
+    result = decoded(pb.Record(definition=pb.Definition(path=canonical(path))))
+    assert [row.reason for row in result.quarantined] == ["foreign_path"]
+    assert not result.paths
+
+
 def _run(**fields: object) -> pb.Record:
     run = pb.ThroughputRun(slot_id=bytes(16), role=pb.RUN_ROLE_CLIENT, path_id=5, outcome=pb.RUN_OUTCOME_OK)
     run.receiver_bytes, run.receiver_duration_ns = 125_000_000, SECOND

@@ -410,4 +410,4 @@ def test_a_node_cannot_speak_for_the_test_of_another(make_bench: MakeBench) -> N
     bench.drain()
     (row,) = bench.reader.accounting(*ALWAYS)
     assert (row.planned, row.lost) == (1, 1)
-    assert bench.runner.snapshot.unreadable_records == 1
+    assert bench.runner.snapshot.unreadable_records == 2  # and the definition of a path it is at no end of
