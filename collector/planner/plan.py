@@ -1,5 +1,6 @@
 """The plans that agents are sent: pinglist, slots, and how long both hold. Pure."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -114,7 +115,7 @@ class _SlotMaker:
     def slot(self, test: PlannedTest) -> tuple[SlotRow, Slot]:
         pair = test.pair
         path = self.path(pair.source.row, pair.destination.row)
-        slot_id = slot_id_of(path, SlotPurpose.SLOT_PURPOSE_PAIR, test.kind, test.day, test.ordinal)
+        slot_id = slot_id_of(path, SlotPurpose.SLOT_PURPOSE_PAIR, test.kind, test.day, test.start_ns)
         throughput = self._throughput
         row = SlotRow(
             slot_id=slot_id,
@@ -185,9 +186,13 @@ def profile_of(throughput: Throughput) -> bytes:
     )
 
 
-def slot_id_of(path: bytes, purpose: int, window: int, day: str, ordinal: int) -> bytes:
-    """16 bytes that say what a slot is, whenever it was planned: the SHA-256 of the path and the rest as text, cut."""
-    return sha256(path + f"|{purpose}|{window}|{day}|{ordinal}".encode()).digest()[:16]
+def slot_id_of(path: bytes, purpose: int, window: int, day: str, start_ns: int) -> bytes:
+    """16 bytes that say what a slot is, whenever it was planned: the SHA-256 of the path and the rest as text, cut.
+
+    The start is part of it: where windows or fleet have changed, a test at another time is another test, and must not
+    take over what a record says of the old one.
+    """
+    return sha256(path + f"|{purpose}|{window}|{day}|{start_ns}".encode()).digest()[:16]
 
 
 def _endpoint(row: EndpointRow) -> Endpoint:
@@ -206,21 +211,25 @@ def _keep_frozen(
     maker: _SlotMaker,
     notes: list[str],
 ) -> list[tuple[SlotRow, Slot]]:
-    """Of ``previous`` what runs or begins before the freeze ends, of ``slots`` what begins later and is not among what
-    was planned for before then, nor in its way."""
+    """Of ``previous`` what runs or begins before the freeze ends, of ``slots`` what begins later and is not in its way,
+    up to the number of tests that each pair has in its window."""
     frozen_until_ns = now_ns + FROZEN_NS
     nodes = {node.name for node in config.nodes}
     kept: list[tuple[SlotRow, Slot]] = []
     calendar = Calendar(config.measure.throughput.hold_ns, config.measure.throughput.uplink_tokens)
     withdrawn = 0
-    settled = {row.slot_id: row for row in previous if row.start_time_ns < frozen_until_ns}
-    for row in settled.values():
+    had: Counter[tuple[int, int, str]] = Counter()
+    for row in {row.slot_id: row for row in previous}.values():
+        if row.start_time_ns >= frozen_until_ns:
+            continue
+        had[_test_of(row)] += 1
         if row.end_time_ns <= now_ns:
             continue
         source, destination = (row.server, row.client) if row.reverse else (row.client, row.server)
         path = maker.path(source, destination)
         if not {row.client.node, row.server.node} <= nodes or short_id(path) != row.path_id:
             withdrawn += 1
+            had[_test_of(row)] -= 1
             continue
         kept.append((row, maker.message(row, path)))
         calendar.enter(row.tokens, row.start_time_ns - row.margin_ns)
@@ -229,8 +238,14 @@ def _keep_frozen(
             f"{withdrawn} slots planned before are withdrawn: their nodes or their profile are no longer planned"
         )
     for row, slot in slots:
-        if row.start_time_ns < frozen_until_ns or row.slot_id in settled:
+        if row.start_time_ns < frozen_until_ns or had[_test_of(row)] >= config.measure.throughput.planned:
             continue
         if calendar.is_free(row.tokens, row.start_time_ns - row.margin_ns, row.end_time_ns):
             kept.append((row, slot))
+            had[_test_of(row)] += 1
     return sorted(kept, key=lambda item: (item[0].start_time_ns, item[0].slot_id))
+
+
+def _test_of(row: SlotRow) -> tuple[int, int, str]:
+    """What ``planned`` tests are planned for: a path, a kind of window, a day."""
+    return row.path_id, row.window, row.day

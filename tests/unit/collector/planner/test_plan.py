@@ -1,5 +1,6 @@
 """The plans that agents are sent."""
 
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -142,6 +143,17 @@ def test_what_was_planned_before_the_freeze_ends_is_not_planned_a_second_time() 
     frozen = [row for row in before.slots if row.start_time_ns < now + FROZEN_NS]
     assert [row for row in after.slots if row.start_time_ns < now + FROZEN_NS] == frozen != []
     assert_no_token_is_held_beyond_its_capacity(after.slots, config)
+    tests = Counter((row.path_id, row.window, row.day) for row in after.slots)
+    assert max(tests.values()) == config.measure.throughput.planned
+
+
+def test_with_other_windows_a_test_is_another_test() -> None:
+    """A slot must not take over the result of the one that ran under the windows before."""
+    before = build_plans(demo_fleet(), NOON)
+    later = {"offpeak": "14:30:05-14:31:45", "peak": "14:31:45-14:33:25"}
+    after = build_plans(fleet((2, 2), windows=later, rest=DEMO_MEASURE), at("2026-12-01T13:00"))
+    assert len(after.slots) == len(before.slots)
+    assert not {row.slot_id for row in after.slots} & {row.slot_id for row in before.slots}
 
 
 def test_slots_of_a_node_or_profile_that_is_gone_are_withdrawn() -> None:
