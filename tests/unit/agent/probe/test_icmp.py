@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from agent.probe.icmp import EchoSession
-from agent.probe.icmp_socket import DATAGRAM, RAW, Rights, find_rights
+from agent.probe.icmp_socket import DATAGRAM, RAW, Rights, find_rights, warm_up
 from agent.probe.icmp_wire import READ_LIMIT, REOPEN_NS
 from agent.probe.matching import HOLD_NS
 from agent.probe.paths import MAX_PATHS
@@ -37,11 +37,12 @@ from bandwitness.v1.record_pb2 import (
     STAMP_SOURCE_KERNEL,
 )
 from bandwitness.v1.record_pb2 import Path as PathMessage
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import START_MONOTONIC_NS, FakeClock
 from tests.fakes.network import (
     MILLISECOND,
     SECOND,
     FakeConnects,
+    FakeEchoSocket,
     FakeNetwork,
     Host,
     echo_reply,
@@ -509,3 +510,25 @@ async def test_run_ticks_until_cancelled_and_closes_its_sockets() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert all(socket.closed for socket in bench.network.sockets)
+
+
+# ---------------------------------------------------------------- warm up
+
+
+def test_the_warm_up_lets_time_pass_where_replies_come_at_once_without_a_stamp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Receive stamping comes a moment after it was asked for: tries that do not wait see none of it."""
+    clock = FakeClock()
+    network = FakeNetwork(clock)
+    network.hosts["127.0.0.1"] = Host(delays=(0,))
+
+    class SlowToStamp(FakeEchoSocket):
+        def read_replies(self, limit: int) -> list[tuple[bytes, str, int | None]]:
+            late = clock.monotonic_ns() >= START_MONOTONIC_NS + 60 * MILLISECOND
+            return [(data, remote, stamp if late else None) for data, remote, stamp in super().read_replies(limit)]
+
+    def wait(*arguments: object) -> tuple[list[int], list[int], list[int]]:
+        clock.move(20 * MILLISECOND)
+        return [], [], []
+
+    monkeypatch.setattr("agent.probe.icmp_socket.select.select", wait)
+    assert warm_up(lambda *place: SlowToStamp(network, *place), RAW, 4, 1) == ""
