@@ -75,6 +75,8 @@ class Plan(_message.Message):
     FLUSH_INTERVAL_NS_FIELD_NUMBER: _builtins.int
     MAX_PROBES_PER_SECOND_FIELD_NUMBER: _builtins.int
     OWN_TRAFFIC_LIMIT_RATIO_FIELD_NUMBER: _builtins.int
+    STAMP_REFLECTOR_FIELD_NUMBER: _builtins.int
+    STAMP_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """rises with every plan for this node"""
     node: _builtins.str
@@ -102,6 +104,12 @@ class Plan(_message.Message):
     def slot(self) -> _containers.RepeatedCompositeFieldContainer[Global___Slot]:
         """in order of start"""
 
+    @_builtins.property
+    def stamp_reflector(self) -> Global___StampReflector:
+        """absent: this node reflects nothing"""
+
+    @_builtins.property
+    def stamp(self) -> _containers.RepeatedCompositeFieldContainer[Global___StampTarget]: ...
     def __init__(
         self,
         *,
@@ -120,14 +128,96 @@ class Plan(_message.Message):
         flush_interval_ns: _builtins.int = ...,
         max_probes_per_second: _builtins.int = ...,
         own_traffic_limit_ratio: _builtins.float = ...,
+        stamp_reflector: Global___StampReflector | None = ...,
+        stamp: _abc.Iterable[Global___StampTarget] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stamp_reflector", b"stamp_reflector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counter_interval_ns", b"counter_interval_ns", "endpoint", b"endpoint", "expiry_time_ns", b"expiry_time_ns", "flush_interval_ns", b"flush_interval_ns", "frozen_until_ns", b"frozen_until_ns", "issued_time_ns", b"issued_time_ns", "max_probes_per_second", b"max_probes_per_second", "node", b"node", "offline_test_grace_ns", b"offline_test_grace_ns", "own_traffic_limit_ratio", b"own_traffic_limit_ratio", "rack", b"rack", "round_trip", b"round_trip", "site", b"site", "slot", b"slot", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counter_interval_ns", b"counter_interval_ns", "endpoint", b"endpoint", "expiry_time_ns", b"expiry_time_ns", "flush_interval_ns", b"flush_interval_ns", "frozen_until_ns", b"frozen_until_ns", "issued_time_ns", b"issued_time_ns", "max_probes_per_second", b"max_probes_per_second", "node", b"node", "offline_test_grace_ns", b"offline_test_grace_ns", "own_traffic_limit_ratio", b"own_traffic_limit_ratio", "rack", b"rack", "round_trip", b"round_trip", "site", b"site", "slot", b"slot", "stamp", b"stamp", "stamp_reflector", b"stamp_reflector", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Plan: _TypeAlias = Plan  # noqa: Y015
+
+@_typing.final
+class StampReflector(_message.Message):
+    """A Session-Reflector on each of this node's endpoints."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PORT_FIELD_NUMBER: _builtins.int
+    ALLOWED_SENDER_FIELD_NUMBER: _builtins.int
+    port: _builtins.int
+    @_builtins.property
+    def allowed_sender(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """addresses; nobody else is answered"""
+
+    def __init__(
+        self,
+        *,
+        port: _builtins.int = ...,
+        allowed_sender: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_sender", b"allowed_sender", "port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StampReflector: _TypeAlias = StampReflector  # noqa: Y015
+
+@_typing.final
+class StampTarget(_message.Message):
+    """STAMP from one endpoint to another: a path for each source port."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    DESTINATION_PORT_FIELD_NUMBER: _builtins.int
+    SOURCE_PORT_FIELD_NUMBER: _builtins.int
+    ROTATING_PORTS_FIELD_NUMBER: _builtins.int
+    PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
+    DSCP_FIELD_NUMBER: _builtins.int
+    INTERVAL_NS_FIELD_NUMBER: _builtins.int
+    WAITING_TIME_NS_FIELD_NUMBER: _builtins.int
+    destination_port: _builtins.int
+    rotating_ports: _builtins.int
+    """how many more, others each hour: see agent/probe/stamp_ports.py"""
+    payload_bytes: _builtins.int
+    """behind the UDP header"""
+    dscp: _builtins.int
+    interval_ns: _builtins.int
+    """between two packets of one path"""
+    waiting_time_ns: _builtins.int
+    @_builtins.property
+    def source(self) -> _record_pb2.Endpoint: ...
+    @_builtins.property
+    def endpoint(self) -> _record_pb2.Endpoint: ...
+    @_builtins.property
+    def source_port(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """those that stay"""
+
+    def __init__(
+        self,
+        *,
+        source: _record_pb2.Endpoint | None = ...,
+        endpoint: _record_pb2.Endpoint | None = ...,
+        destination_port: _builtins.int = ...,
+        source_port: _abc.Iterable[_builtins.int] | None = ...,
+        rotating_ports: _builtins.int = ...,
+        payload_bytes: _builtins.int = ...,
+        dscp: _builtins.int = ...,
+        interval_ns: _builtins.int = ...,
+        waiting_time_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["destination_port", b"destination_port", "dscp", b"dscp", "endpoint", b"endpoint", "interval_ns", b"interval_ns", "payload_bytes", b"payload_bytes", "rotating_ports", b"rotating_ports", "source", b"source", "source_port", b"source_port", "waiting_time_ns", b"waiting_time_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StampTarget: _TypeAlias = StampTarget  # noqa: Y015
 
 @_typing.final
 class RoundTripTarget(_message.Message):

@@ -105,6 +105,8 @@ class _ProtocolEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Protocol.Val
     PROTOCOL_TCP_CONNECT: _Protocol.ValueType  # 2
     PROTOCOL_TCP_THROUGHPUT: _Protocol.ValueType  # 3
     PROTOCOL_UDP_THROUGHPUT: _Protocol.ValueType  # 4
+    PROTOCOL_STAMP: _Protocol.ValueType  # 5
+    """RFC 8762, unauthenticated"""
 
 class Protocol(_Protocol, metaclass=_ProtocolEnumTypeWrapper): ...
 
@@ -113,6 +115,8 @@ PROTOCOL_ICMP_ECHO: Protocol.ValueType  # 1
 PROTOCOL_TCP_CONNECT: Protocol.ValueType  # 2
 PROTOCOL_TCP_THROUGHPUT: Protocol.ValueType  # 3
 PROTOCOL_UDP_THROUGHPUT: Protocol.ValueType  # 4
+PROTOCOL_STAMP: Protocol.ValueType  # 5
+"""RFC 8762, unauthenticated"""
 Global___Protocol: _TypeAlias = Protocol  # noqa: Y015
 
 class _Engine:
@@ -185,6 +189,7 @@ class _RoundTripMethodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Round
     ROUND_TRIP_METHOD_ICMP_RAW: _RoundTripMethod.ValueType  # 1
     ROUND_TRIP_METHOD_ICMP_DATAGRAM: _RoundTripMethod.ValueType  # 2
     ROUND_TRIP_METHOD_TCP_CONNECT: _RoundTripMethod.ValueType  # 3
+    ROUND_TRIP_METHOD_STAMP: _RoundTripMethod.ValueType  # 4
 
 class RoundTripMethod(_RoundTripMethod, metaclass=_RoundTripMethodEnumTypeWrapper): ...
 
@@ -192,6 +197,7 @@ ROUND_TRIP_METHOD_UNSPECIFIED: RoundTripMethod.ValueType  # 0
 ROUND_TRIP_METHOD_ICMP_RAW: RoundTripMethod.ValueType  # 1
 ROUND_TRIP_METHOD_ICMP_DATAGRAM: RoundTripMethod.ValueType  # 2
 ROUND_TRIP_METHOD_TCP_CONNECT: RoundTripMethod.ValueType  # 3
+ROUND_TRIP_METHOD_STAMP: RoundTripMethod.ValueType  # 4
 Global___RoundTripMethod: _TypeAlias = RoundTripMethod  # noqa: Y015
 
 class _StampSource:
@@ -224,6 +230,8 @@ class _DelayFaultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DelayFault
     DELAY_FAULT_UNSPECIFIED: _DelayFault.ValueType  # 0
     DELAY_FAULT_CLOCK_STEP: _DelayFault.ValueType  # 1
     DELAY_FAULT_NO_STAMP: _DelayFault.ValueType  # 2
+    DELAY_FAULT_REFLECTOR: _DelayFault.ValueType  # 3
+    """the reflector's stamps contradict themselves or the round trip"""
 
 class DelayFault(_DelayFault, metaclass=_DelayFaultEnumTypeWrapper):
     """Why a reply that came has no usable delay."""
@@ -231,6 +239,8 @@ class DelayFault(_DelayFault, metaclass=_DelayFaultEnumTypeWrapper):
 DELAY_FAULT_UNSPECIFIED: DelayFault.ValueType  # 0
 DELAY_FAULT_CLOCK_STEP: DelayFault.ValueType  # 1
 DELAY_FAULT_NO_STAMP: DelayFault.ValueType  # 2
+DELAY_FAULT_REFLECTOR: DelayFault.ValueType  # 3
+"""the reflector's stamps contradict themselves or the round trip"""
 Global___DelayFault: _TypeAlias = DelayFault  # noqa: Y015
 
 class _PacketMark:
@@ -251,6 +261,32 @@ PACKET_MARK_DUPLICATE: PacketMark.ValueType  # 1
 PACKET_MARK_LATE: PacketMark.ValueType  # 2
 """a reply after the waiting time: the packet stays lost"""
 Global___PacketMark: _TypeAlias = PacketMark  # noqa: Y015
+
+class _LossDirection:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LossDirectionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LossDirection.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LOSS_DIRECTION_UNSPECIFIED: _LossDirection.ValueType  # 0
+    LOSS_DIRECTION_FORWARD: _LossDirection.ValueType  # 1
+    """never reached the reflector"""
+    LOSS_DIRECTION_REVERSE: _LossDirection.ValueType  # 2
+    """reached it, and its reply was lost"""
+    LOSS_DIRECTION_EITHER: _LossDirection.ValueType  # 3
+    """the reflector's count does not tell"""
+
+class LossDirection(_LossDirection, metaclass=_LossDirectionEnumTypeWrapper):
+    """---------------------------------------------------------------- one way (STAMP)"""
+
+LOSS_DIRECTION_UNSPECIFIED: LossDirection.ValueType  # 0
+LOSS_DIRECTION_FORWARD: LossDirection.ValueType  # 1
+"""never reached the reflector"""
+LOSS_DIRECTION_REVERSE: LossDirection.ValueType  # 2
+"""reached it, and its reply was lost"""
+LOSS_DIRECTION_EITHER: LossDirection.ValueType  # 3
+"""the reflector's count does not tell"""
+Global___LossDirection: _TypeAlias = LossDirection  # noqa: Y015
 
 class _RunRole:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -687,6 +723,7 @@ class Record(_message.Message):
     PLAN_ISSUED_FIELD_NUMBER: _builtins.int
     WINDOWS_FIXED_FIELD_NUMBER: _builtins.int
     COLLECTOR_STARTED_FIELD_NUMBER: _builtins.int
+    ONE_WAY_FIELD_NUMBER: _builtins.int
     salt: _builtins.bytes
     """16 random bytes: the leaf hash of a withheld record gives nothing away"""
     @_builtins.property
@@ -709,6 +746,8 @@ class Record(_message.Message):
     def windows_fixed(self) -> Global___WindowsFixed: ...
     @_builtins.property
     def collector_started(self) -> Global___CollectorStarted: ...
+    @_builtins.property
+    def one_way(self) -> Global___OneWayColumns: ...
     def __init__(
         self,
         *,
@@ -723,12 +762,13 @@ class Record(_message.Message):
         plan_issued: Global___PlanIssued | None = ...,
         windows_fixed: Global___WindowsFixed | None = ...,
         collector_started: Global___CollectorStarted | None = ...,
+        one_way: Global___OneWayColumns | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "throughput_run", b"throughput_run", "windows_fixed", b"windows_fixed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "one_way", b"one_way", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "throughput_run", b"throughput_run", "windows_fixed", b"windows_fixed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "salt", b"salt", "throughput_run", b"throughput_run", "windows_fixed", b"windows_fixed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "one_way", b"one_way", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "salt", b"salt", "throughput_run", b"throughput_run", "windows_fixed", b"windows_fixed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["definition", "round_trip", "throughput_run", "nic", "gap", "agent_status", "chain_opened", "plan_issued", "windows_fixed", "collector_started"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["definition", "round_trip", "throughput_run", "nic", "gap", "agent_status", "chain_opened", "plan_issued", "windows_fixed", "collector_started", "one_way"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -1074,6 +1114,92 @@ class RoundTripColumns(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RoundTripColumns: _TypeAlias = RoundTripColumns  # noqa: Y015
+
+@_typing.final
+class OneWayColumns(_message.Message):
+    """What STAMP says beyond the round trip, on packets of this or an earlier flush. Round trips themselves, and so all
+    losses, stand in RoundTripColumns.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BASE_TIME_NS_FIELD_NUMBER: _builtins.int
+    LOSS_PATH_ID_FIELD_NUMBER: _builtins.int
+    LOSS_DIRECTION_FIELD_NUMBER: _builtins.int
+    LOSS_FIRST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    LOSS_LAST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    LOSS_COUNT_FIELD_NUMBER: _builtins.int
+    LOSS_SEND_OFFSET_NS_FIELD_NUMBER: _builtins.int
+    DELAY_PATH_ID_FIELD_NUMBER: _builtins.int
+    DELAY_SEQUENCE_FIELD_NUMBER: _builtins.int
+    FORWARD_DELAY_NS_FIELD_NUMBER: _builtins.int
+    REVERSE_DELAY_NS_FIELD_NUMBER: _builtins.int
+    SENDER_CLOCK_ERROR_NS_FIELD_NUMBER: _builtins.int
+    REFLECTOR_CLOCK_ERROR_NS_FIELD_NUMBER: _builtins.int
+    base_time_ns: _builtins.int
+    """wall clock"""
+    @_builtins.property
+    def loss_path_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """RFC 7680. One entry a direction and run of packets lost between two that came back."""
+
+    @_builtins.property
+    def loss_direction(self) -> _containers.RepeatedScalarFieldContainer[Global___LossDirection.ValueType]: ...
+    @_builtins.property
+    def loss_first_sequence(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def loss_last_sequence(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def loss_count(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """lost this way; others of the range may have been lost the other way"""
+
+    @_builtins.property
+    def loss_send_offset_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """sending of the first, from base_time_ns"""
+
+    @_builtins.property
+    def delay_path_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """RFC 7679. One entry a replied packet, where both ends' clocks are synchronised and say how well."""
+
+    @_builtins.property
+    def delay_sequence(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def forward_delay_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """signed: the clocks differ"""
+
+    @_builtins.property
+    def reverse_delay_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def sender_clock_error_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """bound of the sender's clock"""
+
+    @_builtins.property
+    def reflector_clock_error_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """bound of the reflector's, as it said in the reply"""
+
+    def __init__(
+        self,
+        *,
+        base_time_ns: _builtins.int = ...,
+        loss_path_id: _abc.Iterable[_builtins.int] | None = ...,
+        loss_direction: _abc.Iterable[Global___LossDirection.ValueType] | None = ...,
+        loss_first_sequence: _abc.Iterable[_builtins.int] | None = ...,
+        loss_last_sequence: _abc.Iterable[_builtins.int] | None = ...,
+        loss_count: _abc.Iterable[_builtins.int] | None = ...,
+        loss_send_offset_ns: _abc.Iterable[_builtins.int] | None = ...,
+        delay_path_id: _abc.Iterable[_builtins.int] | None = ...,
+        delay_sequence: _abc.Iterable[_builtins.int] | None = ...,
+        forward_delay_ns: _abc.Iterable[_builtins.int] | None = ...,
+        reverse_delay_ns: _abc.Iterable[_builtins.int] | None = ...,
+        sender_clock_error_ns: _abc.Iterable[_builtins.int] | None = ...,
+        reflector_clock_error_ns: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_time_ns", b"base_time_ns", "delay_path_id", b"delay_path_id", "delay_sequence", b"delay_sequence", "forward_delay_ns", b"forward_delay_ns", "loss_count", b"loss_count", "loss_direction", b"loss_direction", "loss_first_sequence", b"loss_first_sequence", "loss_last_sequence", b"loss_last_sequence", "loss_path_id", b"loss_path_id", "loss_send_offset_ns", b"loss_send_offset_ns", "reflector_clock_error_ns", b"reflector_clock_error_ns", "reverse_delay_ns", b"reverse_delay_ns", "sender_clock_error_ns", b"sender_clock_error_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OneWayColumns: _TypeAlias = OneWayColumns  # noqa: Y015
 
 @_typing.final
 class Gate(_message.Message):
