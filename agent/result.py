@@ -6,6 +6,7 @@ Times are integer nanoseconds; ``None`` means absent, never 0.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,43 @@ class Mark:
     sequence: int
     kind: int  # PacketMark
     delay_ns: int | None
+
+
+class OneWayLoss(NamedTuple):
+    """Lost packets of one path between two that came back: RFC 7680 one-way loss in each direction, and those of which
+    the reflector's count does not tell. Late replies have come back, and are in none."""
+
+    path_id: int
+    first_sequence: int
+    last_sequence: int
+    forward_lost: int
+    reverse_lost: int
+    either_lost: int = 0
+    send_time_ns: int = 0  # of the first, wall clock
+
+
+class OneWayDelay(NamedTuple):
+    """RFC 7679, signed: the two clocks differ by up to the bounds of both ends."""
+
+    path_id: int
+    sequence: int
+    forward_ns: int  # T2 minus our kernel's send stamp
+    reverse_ns: int  # our kernel's receive stamp minus T3
+    sender_error_ns: int
+    reflector_error_ns: int
+
+    @property
+    def clock_error_ns(self) -> int:
+        """Both bounds added: within this the delays are true."""
+        return self.sender_error_ns + self.reflector_error_ns
+
+
+@dataclass(frozen=True, slots=True)
+class OneWayBatch:
+    """What a STAMP reflector's count and stamps said, on packets of this or an earlier flush."""
+
+    losses: Sequence[OneWayLoss] = ()
+    delays: Sequence[OneWayDelay] = ()
 
 
 @dataclass(frozen=True, slots=True)

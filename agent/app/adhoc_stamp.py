@@ -23,8 +23,7 @@ from agent.probe.stamp_packet import BASE_BYTES
 from agent.probe.stamp_paths import StampPath, refusal
 from agent.probe.stamp_ports import DEFAULT_PORTS, source_ports
 from agent.probe.stamp_sender import StampSession
-from agent.probe.stamp_session import OneWayDelay
-from agent.result import RoundTripBatch
+from agent.result import OneWayDelay, RoundTripBatch
 
 REDRAW_NS = 500_000_000
 MAX_DELAYS = 100_000

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.probe.stamp_session import OneWayDelay, OneWayLoss
-from agent.result import RoundTripBatch
+from agent.result import OneWayDelay, OneWayLoss, RoundTripBatch
 from bandwitness.v1.record_pb2 import (
     PACKET_MARK_DUPLICATE,
     PACKET_MARK_LATE,

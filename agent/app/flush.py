@@ -11,7 +11,7 @@ from typing import Protocol
 from agent.app.parts import Part
 from agent.clock import Anchor, Clock, ClockEvent
 from agent.record import HeaderContext, Recorder, watermark_ns
-from agent.result import NicBatch, RoundTripBatch, Status, ThroughputRun
+from agent.result import NicBatch, OneWayBatch, RoundTripBatch, Status, ThroughputRun
 from bandwitness.v1.record_pb2 import BATCH_CLASS_EVIDENCE, BATCH_CLASS_TELEMETRY
 
 DEFAULT_INTERVAL_NS = 2_000_000_000
@@ -20,12 +20,18 @@ MAX_INTERVAL_NS = 5_000_000_000  # the probers hold what is measured for 8 s at 
 
 
 class Prober(Protocol):
-    """An ICMP or TCP session."""
+    """An ICMP, TCP or STAMP session."""
 
     @property
     def definitions(self) -> Mapping[int, bytes]: ...
     def drain(self, monotonic_ns: int) -> list[RoundTripBatch]: ...
     def oldest_unresolved_ns(self) -> int | None: ...
+
+
+class OneWay(Prober, Protocol):
+    """A prober whose far end counts and has a clock."""
+
+    def drain_one_way(self) -> OneWayBatch: ...
 
 
 class Runs(Protocol):
@@ -57,7 +63,8 @@ class Flusher:
         recorder: takes the results.
         keeper: seals them into the spool.
         context: what the headers say of the moment.
-        probers, runs, counters: what is drained, each with the part that answers for it.
+        probers, one_way, runs, counters: what is drained, each with the part that answers for it; what is in
+            ``one_way`` is not in ``probers``.
         status: the agent on itself.
     """
 
@@ -69,6 +76,7 @@ class Flusher:
         *,
         context: Callable[[Anchor], HeaderContext],
         probers: Sequence[tuple[Part, Prober]],
+        one_way: Sequence[tuple[Part, OneWay]] = (),
         runs: tuple[Part, Runs],
         counters: tuple[Part, Counters],
         status: Callable[[], Status],
@@ -77,7 +85,8 @@ class Flusher:
         self._recorder = recorder
         self._keeper = keeper
         self._context = context
-        self._probers = probers
+        self._probers = [*probers, *one_way]
+        self._one_way = one_way
         self._runs = runs
         self._counters = counters
         self._status = status
@@ -132,6 +141,9 @@ class Flusher:
         for part, prober in self._probers:
             for batch in part.guard([], prober.drain, now_ns):
                 part.guard(None, self._recorder.add_round_trip, batch, prober.definitions)
+        for part, sender in self._one_way:
+            found = part.guard(OneWayBatch(), sender.drain_one_way)
+            part.guard(None, self._recorder.add_one_way, found, sender.definitions)
         part, runs = self._runs
         for run in part.guard([], runs.drain):
             part.guard(None, self._recorder.add_throughput_run, run)

@@ -21,6 +21,8 @@ from agent.config import AgentConfig
 from agent.plan import PlanKeeper
 from agent.probe.iperf3 import Iperf3
 from agent.probe.round_trip import RoundTripProbes
+from agent.probe.stamp_probes import StampProbes
+from agent.probe.stamp_reflecting import StampReflecting
 from agent.record import Author, HeaderContext, Recorder
 from agent.result import ClockReading, PartState, Status
 from agent.sample.clockstate import read_clock
@@ -67,6 +69,8 @@ class Agent:
         )
         self.keeper = PlanKeeper(config.state_dir, config.name)
         self.probes = RoundTripProbes(clock)
+        self.stamp = StampProbes(clock, clock_error=self._clock_error_ns)
+        self.reflecting = StampReflecting(clock, clock_error=self._clock_error_ns)
         self.sampler = NicSampler(root, clock)
         self.engine = Iperf3(clock, program=config.iperf3, root=root)
 
@@ -118,6 +122,8 @@ class Agent:
             offline_ns=self.uplink.offline_ns,
         )
         self._echo = Part("echo", clock, self.probes.run, self.probes.state)
+        self._stamp = Part("stamp", clock, self.stamp.run, self.stamp.state)
+        self._reflector = Part("stamp_reflector", clock, self.reflecting.run, self.reflecting.state)
         self._throughput = Part("throughput", clock, self._run_slots, self.slots.state)
         self._nic = Part("nic", clock, self.sampler.run, self.sampler.state)
         self._uplink = Part("uplink", clock, self.uplink.run, self.uplink.state)
@@ -128,20 +134,32 @@ class Agent:
             Journal(recorder, self.spool, clock.wall_ns()),
             context=self._context,
             probers=[(self._echo, self.probes)],
+            one_way=[(self._stamp, self.stamp)],
             runs=(self._throughput, self.slots),
             counters=(self._nic, self.sampler),
             status=self._status,
         )
         self._flush = Part("flush", clock, self.flusher.run)
 
+    def _parts(self) -> tuple[Part, ...]:
+        return (
+            self._echo,
+            self._stamp,
+            self._reflector,
+            self._throughput,
+            self._nic,
+            self._uplink,
+            self._plan,
+            self._flush,
+        )
+
     # ------------------------------------------------------------ running
 
     async def _run_parts(self, stop: asyncio.Event) -> None:
         if self.keeper.current is not None:
             self._apply(self.keeper.current.plan)
-        parts = (self._echo, self._throughput, self._nic, self._uplink, self._plan, self._flush)
         async with asyncio.TaskGroup() as group:
-            tasks = {part.name: group.create_task(part.keep(), name=part.name) for part in parts}
+            tasks = {part.name: group.create_task(part.keep(), name=part.name) for part in self._parts()}
             _log.info("started: node %s, version %s, state in %s", self._config.name, VERSION, self._config.state_dir)
             settle()
             await stop.wait()
@@ -150,7 +168,7 @@ class Agent:
             await asyncio.wait([tasks["throughput"]])
             await self.flusher.stop(tasks["flush"])
             await self._last_flush()
-            for name in ("echo", "nic", "plan"):
+            for name in ("echo", "stamp", "stamp_reflector", "nic", "plan"):
                 tasks[name].cancel()
             await self._farewell()
             tasks["uplink"].cancel()
@@ -169,11 +187,14 @@ class Agent:
 
     def _apply(self, plan: Plan) -> None:
         """Gives each part its share of the plan; one that cannot take it costs no other."""
-        nics = [endpoint.nic for endpoint in plan.endpoint if endpoint.node == self._config.name and endpoint.nic]
         interval_ns = plan.counter_interval_ns or SECOND_NS
         interval_ns = min(max(interval_ns, MIN_COUNTER_INTERVAL_NS), MAX_COUNTER_INTERVAL_NS)
+        own = [endpoint for endpoint in plan.endpoint if endpoint.node == self._config.name]
+        reflector = plan.stamp_reflector if plan.HasField("stamp_reflector") else None
         self._echo.guard(None, self.probes.configure, plan.round_trip)
-        self._nic.guard(None, self.sampler.configure, nics, interval_ns)
+        self._stamp.guard(None, self.stamp.configure, plan.stamp)
+        self._reflector.guard(None, self.reflecting.configure, reflector, own)
+        self._nic.guard(None, self.sampler.configure, [end.nic for end in own if end.nic], interval_ns)
         self._throughput.guard(None, self.slots.set_plan, plan)
         self.flusher.every(plan.flush_interval_ns)
 
@@ -203,6 +224,9 @@ class Agent:
             witnessed_head=self.uplink.witnessed_head,
         )
 
+    def _clock_error_ns(self) -> int | None:
+        return self._reading.error_bound_ns if self._reading.synchronised else None
+
     def _clock_state(self) -> PartState:
         if self._reading.synchronised:
             return PartState("clock", True, "ok")
@@ -211,10 +235,9 @@ class Agent:
     def _status(self) -> Status:
         self._reading = read_clock()
         stats = self.spool.stats()
-        parts = (self._echo, self._throughput, self._nic, self._uplink, self._plan, self._flush)
         status = collect(
             time_ns=self._clock.wall_ns(),
-            parts=[*(part.state for part in parts), self.spool.state, self._clock_state],
+            parts=[*(part.state for part in self._parts()), self.spool.state, self._clock_state],
             load=read_process(self._root),
             spool_bytes=stats.bytes,
             spool_oldest_time_ns=stats.oldest_time_ns,
@@ -226,7 +249,7 @@ class Agent:
 
 
 def _extent(plan: Plan) -> str:
-    return f"{len(plan.endpoint)} endpoints, {len(plan.round_trip)} targets, {len(plan.slot)} slots"
+    return f"{len(plan.endpoint)} endpoints, {len(plan.round_trip) + len(plan.stamp)} targets, {len(plan.slot)} slots"
 
 
 def run(config: AgentConfig) -> None:

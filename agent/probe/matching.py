@@ -18,6 +18,7 @@ from agent.result import Mark, RoundTripBatch
 from bandwitness.v1.record_pb2 import (
     DELAY_FAULT_CLOCK_STEP,
     DELAY_FAULT_NO_STAMP,
+    DELAY_FAULT_REFLECTOR,
     PACKET_MARK_DUPLICATE,
     PACKET_MARK_LATE,
     PACKET_OUTCOME_CORRUPT,
@@ -39,6 +40,7 @@ _OUTSTANDING = 0x08
 _OUTCOME = 0x0F
 _STEPPED = 0x10  # the clock stepped between sending and reading the reply
 _ANSWERED = 0x20  # a (late) reply has been seen for a packet that stays lost
+_NONSENSE = 0x40  # what the reflector said of its own time cannot be
 
 
 @dataclass(slots=True)
@@ -178,9 +180,19 @@ class RoundTripTable:
         return sequence if self._known(path, sequence) else None
 
     def reply(
-        self, slot: int, sequence: int, stamp_ns: int | None, monotonic_ns: int, wall_ns: int, *, corrupt: bool = False
+        self,
+        slot: int,
+        sequence: int,
+        stamp_ns: int | None,
+        monotonic_ns: int,
+        wall_ns: int,
+        *,
+        corrupt: bool = False,
+        nonsense: bool = False,
     ) -> bool:
         """A reply, checked for whose it is. The clocks are those read after it was taken from the socket.
+
+        ``nonsense``: it came in time, but what the reflector said of its own time cannot be: it has no delay.
 
         False: no such packet is known (any more), nothing was done.
         """
@@ -207,16 +219,16 @@ class RoundTripTable:
         elif corrupt:
             self._state[entry] = int(PACKET_OUTCOME_CORRUPT)
         else:
-            self._state[entry] = _REPLIED | _STEPPED if stepped else _REPLIED
+            self._state[entry] = _REPLIED | (_STEPPED if stepped else 0) | (_NONSENSE if nonsense else 0)
         return True
 
-    def unreachable(self, slot: int, sequence: int) -> None:
-        """An ICMP error quoted this packet."""
+    def unreachable(self, slot: int, sequence: int, *, outcome: int = int(PACKET_OUTCOME_UNREACHABLE)) -> None:
+        """An ICMP error quoted this packet. ``outcome``: what that means for it."""
         path = self._at(slot)
         if self._known(path, sequence):
             entry = path.base + (sequence & path.mask)
             if self._state[entry] == _OUTSTANDING:
-                self._state[entry] = int(PACKET_OUTCOME_UNREACHABLE)
+                self._state[entry] = outcome
 
     def drain(self, monotonic_ns: int) -> list[RoundTripBatch]:
         """All packets resolved by now and not yet handed out. Retired paths with nothing left give up their slot."""
@@ -314,6 +326,8 @@ class RoundTripTable:
         state, tx, rx = self._state[entry], self._tx[entry], self._rx[entry]
         if state & _STEPPED or (tx and rx and rx < tx):
             columns.faults.append((len(columns.outcomes), int(DELAY_FAULT_CLOCK_STEP)))
+        elif state & _NONSENSE:
+            columns.faults.append((len(columns.outcomes), int(DELAY_FAULT_REFLECTOR)))
         elif not tx or not rx:
             columns.faults.append((len(columns.outcomes), int(DELAY_FAULT_NO_STAMP)))
         elif rx - tx > path.waiting_ns:

@@ -26,12 +26,13 @@ class Position(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Packets lost between two that came back: the first and last sequence, and how many which way."""
+    """Packets lost between two that came back, the first and the last of them, and how many were lost which way."""
 
     first_sequence: int
     last_sequence: int
     forward_lost: int
     reverse_lost: int
+    either_lost: int = 0  # the count does not tell
 
 
 class LossDirections:
@@ -82,7 +83,7 @@ class LossDirections:
         return position
 
     def settle(self, sequence: int, position: Position | None) -> Gap | None:
-        """The next packet in order, resolved for good. Returns what it closes, where the directions are known.
+        """The next packet in order, resolved for good. Returns the gap that it closes.
 
         Args:
             sequence: of the packet.
@@ -99,13 +100,14 @@ class LossDirections:
             return None  # it was overtaken on its way there
         lost, self._lost = self._lost, 0
         self._anchor = position
+        unknown = Gap(self._first, self._last, 0, 0, lost) if lost else None
         if position.epoch != newest.epoch:
-            return None  # the count has begun anew since: what it had seen is forgotten
+            return unknown  # the count has begun anew since: what it had seen is forgotten
         between = {number for number in self._seen if number < position.number}
         self._seen -= between
         self._seen.discard(position.number)
         if not lost or anchor is None or anchor.epoch != position.epoch or not self.stateful:
-            return None
+            return unknown
         missing = position.number - anchor.number - 1 - len(between)
         reverse = min(missing, lost)  # more are missing where the network doubled packets on their way there
         return Gap(self._first, self._last, lost - reverse, reverse)

@@ -153,6 +153,10 @@ class StampBook:
         """Of all paths that go on or have packets to hand out."""
         return set(self._paths)
 
+    def path_ids(self) -> set[int]:
+        """Of the same paths, and of those not taken over yet."""
+        return {path.path_id for path in self._paths.values()} | {path.path_id for path in self._wanted}
+
     def sources(self) -> set[PortSource]:
         """Sockets that paths use."""
         return {path.source for path in self._paths.values()} | {path.source for path in self._wanted}

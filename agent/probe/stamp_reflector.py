@@ -50,6 +50,7 @@ class StampReflector:
         self._clock_error = clock_error
         self._error_estimate = encode_error(None)
         self._error_due_ns = 0
+        self._running = False
 
     def allow(self, addresses: Iterable[str]) -> None:
         """Answers these addresses and no others (``ReflectorSessions.allow``)."""
@@ -60,13 +61,21 @@ class StampReflector:
         loop = asyncio.get_running_loop()
         with hold_receive_stamping():
             try:
+                self._running = True
                 for opened in self.sockets:
                     loop.add_reader(opened.fileno(), self.read, opened)
                 await loop.create_future()
             finally:
+                self._running = False
                 for opened in self.sockets:
                     loop.remove_reader(opened.fileno())
                 self.close()
+
+    def listen(self, opened: ReflectorSocket) -> None:
+        """Answers on one more socket, from now on or from the next ``run`` on."""
+        self.sockets.append(opened)
+        if self._running:
+            asyncio.get_running_loop().add_reader(opened.fileno(), self.read, opened)
 
     def close(self) -> None:
         """Gives up all sockets."""

@@ -14,11 +14,11 @@ from agent.clock import Clock
 from agent.probe.icmp_socket import hold_receive_stamping
 from agent.probe.matching import EXPIRY_SLACK_NS
 from agent.probe.stamp_paths import StampBook, StampPath
-from agent.probe.stamp_session import Link, OneWayDelay, OneWayLoss
+from agent.probe.stamp_session import Link
 from agent.probe.stamp_socket import KernelSenderSocket, SenderOpener, warm_up
 from agent.probe.stamp_wire import StampWire
-from agent.result import PartState, RoundTripBatch
-from bandwitness.v1.record_pb2 import STAMP_SOURCE_KERNEL
+from agent.result import OneWayDelay, OneWayLoss, PartState, RoundTripBatch
+from bandwitness.v1.record_pb2 import ROUND_TRIP_METHOD_STAMP, STAMP_SOURCE_KERNEL
 
 DRAIN_ROUNDS = 64  # a drain reads on until nothing is left, but not for ever
 ERROR_REFRESH_NS = 1_000_000_000
@@ -38,7 +38,6 @@ class StampSession:
         opener: SenderOpener = KernelSenderSocket,
         clock_error: Callable[[], int | None] = lambda: None,
         random: Random | None = None,
-        method: int = 0,
     ) -> None:
         """Opens nothing yet.
 
@@ -47,13 +46,12 @@ class StampSession:
             opener: how a source port is opened.
             clock_error: bound of the wall clock's error in ns, None while it is not synchronised; asked once a second.
             random: of SSIDs and the phase.
-            method: the RoundTripMethod that batches carry.
         """
         random = random or Random()  # noqa: S311 - SSIDs tell sessions apart, they keep no secret
         self._clock = clock
         self._clock_error = clock_error
         self._error_due_ns = 0
-        self._book = StampBook((method, int(STAMP_SOURCE_KERNEL)), phase=random.random())
+        self._book = StampBook((int(ROUND_TRIP_METHOD_STAMP), int(STAMP_SOURCE_KERNEL)), phase=random.random())
         self._wire = StampWire(clock, self._book.table, opener, random)
         self._watched: dict[Link, int] = {}  # by the event loop; their descriptors
         self._remark = ""
@@ -112,6 +110,10 @@ class StampSession:
         """One-way delays since the last call; none while one of the two clocks is not known to be synchronised."""
         delays, self._wire.delays = self._wire.delays, []
         return delays
+
+    def path_ids(self) -> set[int]:
+        """Of all paths that go on or of which the next drain may speak."""
+        return self._book.path_ids()
 
     def oldest_unresolved_ns(self) -> int | None:
         """Wall clock send time of the oldest packet that has not been drained; None when there is none."""

@@ -1,7 +1,6 @@
 """One STAMP session as the sender keeps it: packets on the wire, and what became of them. Pure."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from agent.clock import Anchor
 from agent.probe.binding import SocketAddress
@@ -9,35 +8,13 @@ from agent.probe.stamp_direction import Gap, LossDirections, Position
 from agent.probe.stamp_packet import Reply, build_request, decode_error, from_ntp, request_tail
 from agent.probe.stamp_paths import StampPath
 from agent.probe.stamp_socket import PortSource, Remote, SenderSocket
+from agent.result import OneWayDelay, OneWayLoss
 
 STEP_TOLERANCE_NS = 50_000  # as in ``matching``
 KEPT_NS = 1_000_000_000  # settled packets are kept this long, and four at least, to know late replies by
 
 _KEYS = 256  # sends of one socket whose stamps may be on their way: more than a tick sends
 _WRAP = 1 << 32
-
-
-class OneWayLoss(NamedTuple):
-    """Lost packets of one path between two that came back; those in no such gap were lost in an unknown direction.
-
-    RFC 7680 one-way loss in each direction. Late replies have come back, and are in neither.
-    """
-
-    path_id: int
-    first_sequence: int
-    last_sequence: int
-    forward_lost: int
-    reverse_lost: int
-
-
-class OneWayDelay(NamedTuple):
-    """RFC 7679, signed: the two clocks differ by up to ``clock_error_ns``, the bounds of both ends added."""
-
-    path_id: int
-    sequence: int
-    forward_ns: int  # T2 minus our kernel's send stamp
-    reverse_ns: int  # our kernel's receive stamp minus T3
-    clock_error_ns: int
 
 
 class Sent:
@@ -112,6 +89,7 @@ class Session:
         self._next = 0 if path.stateful else 1
         self._settled = self._next
         self._sent: dict[int, Sent] = {}
+        self._lost_since_ns: int | None = None  # sending of the first lost packet that no gap has closed over
         self._kept = max(4, KEPT_NS // path.interval_ns)
 
     @property
@@ -158,9 +136,12 @@ class Session:
             if sent.monotonic_ns > deadline_ns:
                 return
             if not sent.refused:
+                if sent.position is None and self._lost_since_ns is None:
+                    self._lost_since_ns = sent.wall_ns
                 gap: Gap | None = self._directions.settle(sent.sequence, sent.position)
                 if gap is not None:
-                    yield OneWayLoss(self.path.path_id, *gap)
+                    since_ns, self._lost_since_ns = self._lost_since_ns or sent.wall_ns, None
+                    yield OneWayLoss(self.path.path_id, *gap, since_ns)
             self._sent.pop(self._settled - self._kept, None)
             self._settled += 1
 
@@ -189,5 +170,6 @@ def one_way_delay(
         sent.sequence,
         from_ntp(reply.receive_timestamp, now.wall_ns) - sent.tx_ns,
         stamp_ns - from_ntp(reply.timestamp, now.wall_ns),
-        error_ns + theirs.error_ns,
+        error_ns,
+        theirs.error_ns,
     )

@@ -21,9 +21,10 @@ from agent.probe.stamp_packet import (
     to_ntp,
 )
 from agent.probe.stamp_paths import StampPath
-from agent.probe.stamp_session import Link, OneWayDelay, OneWayLoss, Sent, Session, one_way_delay
+from agent.probe.stamp_session import Link, Sent, Session, one_way_delay
 from agent.probe.stamp_socket import PortSource, Remote, SenderOpener
-from agent.probe.stamps import ORIGIN_ICMP, ORIGIN_ICMP6, ORIGIN_TIMESTAMPING
+from agent.probe.stamps import ORIGIN_ICMP, ORIGIN_ICMP6, ORIGIN_TIMESTAMPING, ErrorReport
+from agent.result import OneWayDelay, OneWayLoss
 from bandwitness.v1.record_pb2 import PACKET_OUTCOME_SEND_FAILED
 
 READ_LIMIT = 256  # packets and error queue entries a wake-up, so that a flood never holds the loop
@@ -31,6 +32,8 @@ REOPEN_NS = 5_000_000_000  # before a source that is not there is tried again
 MAX_ONE_WAY = 65_536  # one-way delays, and one-way losses, between two drains
 
 _SEND_FAILED = int(PACKET_OUTCOME_SEND_FAILED)
+# ICMP (RFC 792) and ICMPv6 (RFC 4443): the packet arrived, and nobody listens.
+_PORT_UNREACHABLE = ((ORIGIN_ICMP, 3, 3), (ORIGIN_ICMP6, 1, 4))
 _SOURCE_GONE = (errno.ENODEV, errno.ENXIO, errno.EADDRNOTAVAIL)
 
 
@@ -90,7 +93,7 @@ class StampWire:
                         sent.tx_ns = report.stamp_ns
                     self._table.stamp(sent.entry, sent.monotonic_ns, report.stamp_ns, now.wall_ns)
             elif report.origin in (ORIGIN_ICMP, ORIGIN_ICMP6):
-                self._refused(link, quoted, remote)
+                self._refused(link, quoted, remote, report)
         for data, remote, stamp_ns in replies:
             if not self._match(link, data, remote, stamp_ns=stamp_ns, now=now):
                 self.strangers += 1
@@ -194,7 +197,8 @@ class StampWire:
         kept_ns = residence_ns(reply)
         if stamp_ns is None or kept_ns is None or kept_ns > stamp_ns - sent.wall_ns:
             # It came back, so it was not lost. How long it took cannot be said.
-            self._table.reply(session.slot, sent.sequence, None, now.monotonic_ns, now.wall_ns)
+            nonsense = stamp_ns is not None
+            self._table.reply(session.slot, sent.sequence, None, now.monotonic_ns, now.wall_ns, nonsense=nonsense)
             return
         self._table.reply(session.slot, sent.sequence, stamp_ns - kept_ns, now.monotonic_ns, now.wall_ns)
         if first and self.error_ns is not None:
@@ -204,11 +208,17 @@ class StampWire:
             elif delay is not None:
                 self.not_kept += 1
 
-    def _refused(self, link: Link, quoted: bytes, remote: Remote) -> None:
-        """An ICMP error. Routers need not quote more than the ports (RFC 792): then it is about the newest packet."""
+    def _refused(self, link: Link, quoted: bytes, remote: Remote, report: ErrorReport) -> None:
+        """An ICMP error. Routers need not quote more than the ports (RFC 792): then it is about the newest packet.
+
+        A reflector of ours that is not there (its agent starts, stops, has no such plan yet) is our fault, not a loss.
+        """
         for session, sent in self._quoted(link, quoted, remote):
             sent.refused = not sent.answered
-            self._table.unreachable(session.slot, sent.sequence)
+            if session.path.stateful and (report.origin, report.icmp_type, report.icmp_code) in _PORT_UNREACHABLE:
+                self._table.unreachable(session.slot, sent.sequence, outcome=_SEND_FAILED)
+            else:
+                self._table.unreachable(session.slot, sent.sequence)
             return
 
     def _quoted(self, link: Link, quoted: bytes, remote: Remote) -> Iterator[tuple[Session, Sent]]:

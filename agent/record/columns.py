@@ -12,11 +12,15 @@ from typing import Any
 from agent import result
 from bandwitness.identity import short_id
 from bandwitness.v1.record_pb2 import (
+    LOSS_DIRECTION_EITHER,
+    LOSS_DIRECTION_FORWARD,
+    LOSS_DIRECTION_REVERSE,
     PACKET_OUTCOME_REPLIED,
     AgentStatus,
     ClockState,
     Gap,
     NicColumns,
+    OneWayColumns,
     RoundTripColumns,
     ThroughputRun,
 )
@@ -103,6 +107,30 @@ def outcome_runs(outcomes: Sequence[int]) -> list[int]:
             length -= _MAX_RUN
         runs.append(length << 4 | outcome)
     return runs
+
+
+def fill_one_way(columns: OneWayColumns, batch: result.OneWayBatch) -> None:
+    """Writes one-way losses, an entry a direction, and one-way delays with both ends' clock errors."""
+    columns.base_time_ns = batch.losses[0].send_time_ns if batch.losses else 0
+    for loss in batch.losses:
+        for direction, count in (
+            (LOSS_DIRECTION_FORWARD, loss.forward_lost),
+            (LOSS_DIRECTION_REVERSE, loss.reverse_lost),
+            (LOSS_DIRECTION_EITHER, loss.either_lost),
+        ):
+            if count:
+                columns.loss_path_id.append(loss.path_id)
+                columns.loss_direction.append(direction)
+                columns.loss_first_sequence.append(loss.first_sequence)
+                columns.loss_last_sequence.append(loss.last_sequence)
+                columns.loss_count.append(count)
+                columns.loss_send_offset_ns.append(loss.send_time_ns - columns.base_time_ns)
+    columns.delay_path_id.extend([delay.path_id for delay in batch.delays])
+    columns.delay_sequence.extend([delay.sequence for delay in batch.delays])
+    columns.forward_delay_ns.extend([delay.forward_ns for delay in batch.delays])
+    columns.reverse_delay_ns.extend([delay.reverse_ns for delay in batch.delays])
+    columns.sender_clock_error_ns.extend([delay.sender_error_ns for delay in batch.delays])
+    columns.reflector_clock_error_ns.extend([delay.reflector_error_ns for delay in batch.delays])
 
 
 def fill_throughput_run(message: ThroughputRun, run: result.ThroughputRun) -> None:

@@ -160,6 +160,17 @@ class Recorder:
         needed = [("path", path_id, definitions[path_id]) for path_id in ids]
         self._add(BATCH_CLASS_EVIDENCE, _Pending(record, min(times), max(times), needed))
 
+    def add_one_way(self, batch: result.OneWayBatch, definitions: Mapping[int, bytes]) -> None:
+        """Adds what STAMP says beyond round trips; ``definitions`` as of ``add_round_trip``."""
+        ids = dict.fromkeys(found.path_id for part in (batch.losses, batch.delays) for found in part)
+        if not ids:
+            return
+        record = Record()
+        columns.fill_one_way(record.one_way, batch)
+        needed = [("path", path_id, definitions[path_id]) for path_id in ids]
+        at_ns = self.last_event_time_ns(BATCH_CLASS_EVIDENCE)  # it is about packets that may have been told of before
+        self._add(BATCH_CLASS_EVIDENCE, _Pending(record, at_ns, at_ns, needed))
+
     def add_throughput_run(self, run: result.ThroughputRun) -> None:
         """Adds one end's view of one attempt."""
         record = Record()

@@ -123,6 +123,31 @@ def test_every_header_field_is_filled() -> None:
     assert header.clock.offset_ns == -5
 
 
+def test_one_way_losses_have_an_entry_a_direction_and_delays_stand_beside_both_clock_errors() -> None:
+    subject = recorder()
+    losses = [
+        result.OneWayLoss(PATH_ID, 3, 7, 2, 1, 0, WALL),
+        result.OneWayLoss(PATH_ID, 9, 9, 0, 0, 1, WALL + SECOND),
+    ]
+    delays = [result.OneWayDelay(PATH_ID, 8, -40_000, 260_000, 150_000, 90_000)]
+    subject.add_one_way(result.OneWayBatch(), {})
+    subject.add_one_way(result.OneWayBatch(losses, delays), {PATH_ID: PATH})
+    [sealed] = subject.seal(EVIDENCE, CONTEXT, WALL + SECOND)
+    assert kinds(sealed) == ["definition", "one_way"]
+    columns = records(sealed)[1].one_way
+    assert list(columns.loss_direction) == [
+        pb.LOSS_DIRECTION_FORWARD,
+        pb.LOSS_DIRECTION_REVERSE,
+        pb.LOSS_DIRECTION_EITHER,
+    ]
+    assert list(columns.loss_count) == [2, 1, 1]
+    assert list(columns.loss_first_sequence) == [3, 3, 9]
+    assert list(columns.loss_last_sequence) == [7, 7, 9]
+    assert [columns.base_time_ns + offset for offset in columns.loss_send_offset_ns] == [WALL, WALL, WALL + SECOND]
+    assert [*columns.forward_delay_ns, *columns.reverse_delay_ns] == [-40_000, 260_000]
+    assert [*columns.sender_clock_error_ns, *columns.reflector_clock_error_ns] == [150_000, 90_000]
+
+
 def test_batches_link_and_each_class_is_a_chain_of_its_own() -> None:
     subject = recorder()
     sealed = [subject.seal(EVIDENCE, CONTEXT, WALL + i)[0] for i in range(3)]

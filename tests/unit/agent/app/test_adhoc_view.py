@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 
 from agent.app import adhoc_view as view
-from agent.probe.stamp_session import OneWayDelay, OneWayLoss
-from agent.result import Mark, RoundTripBatch
+from agent.result import Mark, OneWayDelay, OneWayLoss, RoundTripBatch
 from bandwitness.v1.record_pb2 import (
     DELAY_FAULT_NO_STAMP,
     PACKET_MARK_DUPLICATE,
@@ -152,5 +151,5 @@ def test_a_subset_of_ports_that_loses_is_told_from_all_that_lose() -> None:
 
 def test_one_way_delays() -> None:
     assert view.one_way([]) is None
-    delays = [OneWayDelay(1, n, 100 + n, 200 - n, 10 + n) for n in range(3)]
+    delays = [OneWayDelay(1, n, 100 + n, 200 - n, 10, n) for n in range(3)]
     assert view.one_way(delays) == {"forward_p50_ns": 101, "reverse_p50_ns": 199, "clock_error_ns": 12}

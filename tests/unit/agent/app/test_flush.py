@@ -11,6 +11,8 @@ from agent.record import Author, ChainState, HeaderContext, Recorder
 from agent.result import (
     ClockReading,
     NicBatch,
+    OneWayBatch,
+    OneWayLoss,
     PartState,
     Report,
     RoundTripBatch,
@@ -54,6 +56,11 @@ class FakeProber:
         if self.broken:
             raise RuntimeError("socket")
         return self.oldest_ns
+
+
+class FakeStamp(FakeProber):
+    def drain_one_way(self) -> OneWayBatch:
+        return OneWayBatch([OneWayLoss(short_id(PATH), 0, 0, 1, 0, send_time_ns=self.clock.wall_ns())])
 
 
 @dataclass
@@ -121,15 +128,20 @@ class World:
         self.recorder = Recorder(author, chains)
         self.keeper = FakeKeeper(self.recorder)
         self.echo, self.tcp = FakeProber(self.clock), FakeProber(self.clock)
+        self.stamp = FakeStamp(self.clock)
         self.runs = FakeRuns()
         self.counters = FakeCounters(self.clock)
-        self.parts = {name: Part(name, self.clock, asyncio.Event().wait) for name in ("echo", "tcp", "runs", "nic")}  # type: ignore[arg-type]
+        self.parts = {
+            name: Part(name, self.clock, asyncio.Event().wait)  # type: ignore[arg-type]
+            for name in ("echo", "tcp", "stamp", "runs", "nic")
+        }
         self.flusher = Flusher(
             self.clock,
             self.recorder,
             self.keeper,
             context=self.context,
             probers=[(self.parts["echo"], self.echo), (self.parts["tcp"], self.tcp)],
+            one_way=[(self.parts["stamp"], self.stamp)],
             runs=(self.parts["runs"], self.runs),
             counters=(self.parts["nic"], self.counters),
             status=lambda: Status(self.clock.wall_ns(), 0, None, 0, (PartState("echo", True, "ok"),)),
@@ -154,7 +166,7 @@ async def test_one_flush_drains_everything_into_its_class() -> None:
     assert world.keeper.flushes == [{pb.BATCH_CLASS_EVIDENCE: now, pb.BATCH_CLASS_TELEMETRY: now}]
     assert sorted(world.keeper.kinds[0]) == sorted(
         # Path and profile of the run, the counter set of the NIC.
-        ["definition"] * 3 + ["round_trip", "round_trip", "throughput_run", "nic", "agent_status"]
+        ["definition"] * 3 + ["round_trip"] * 3 + ["one_way", "throughput_run", "nic", "agent_status"]
     )
 
 
@@ -187,7 +199,7 @@ async def test_a_source_that_fails_costs_only_itself_and_holds_the_watermark() -
     world.clock.move(2 * SECOND)
     world.echo.broken = world.counters.damaged = True
     await world.flusher.flush()
-    assert sorted(world.keeper.kinds[1]) == ["agent_status", "nic", "round_trip"]
+    assert sorted(world.keeper.kinds[1]) == ["agent_status", "nic", "one_way", "round_trip", "round_trip"]
     assert world.keeper.flushes[1][pb.BATCH_CLASS_EVIDENCE] == first
     assert world.parts["echo"].failures == 2  # asked for its oldest, and drained
     assert world.parts["nic"].failures == 1

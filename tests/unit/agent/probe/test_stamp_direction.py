@@ -41,11 +41,14 @@ def test_forward_and_reverse(replies: list[tuple[int, int] | None], gaps: list[G
 
 def test_the_first_packets_count_in_a_session_that_began_with_us() -> None:
     assert run(LossDirections(stateful=True), [LOST, LOST, at(1)], fresh=True) == [Gap(100, 101, 1, 1)]
-    assert run(LossDirections(stateful=True), [LOST, LOST, at(1)]) == []
+    assert run(LossDirections(stateful=True), [LOST, LOST, at(1)]) == [Gap(100, 101, 0, 0, 2)]
 
 
 def test_a_stateless_reflector_says_nothing() -> None:
-    assert run(LossDirections(stateful=False), [at(0), LOST, at(2), LOST, at(4)]) == []
+    assert run(LossDirections(stateful=False), [at(0), LOST, at(2), LOST, at(4)]) == [
+        Gap(101, 101, 0, 0, 1),
+        Gap(103, 103, 0, 0, 1),
+    ]
 
 
 def test_a_number_that_is_not_ours_shows_a_reflector_that_counts() -> None:
@@ -60,7 +63,11 @@ def test_a_number_that_is_not_ours_shows_a_reflector_that_counts() -> None:
 def test_a_reflector_that_began_anew() -> None:
     """Its count falls although it received the packet later: what was lost across that has no direction."""
     replies = [(5, 10), LOST, (0, 20), LOST, (1, 30), LOST, (3, 40)]
-    assert run(LossDirections(stateful=True), replies) == [Gap(103, 103, 1, 0), Gap(105, 105, 0, 1)]
+    assert run(LossDirections(stateful=True), replies) == [
+        Gap(101, 101, 0, 0, 1),
+        Gap(103, 103, 1, 0),
+        Gap(105, 105, 0, 1),
+    ]
 
 
 def test_overtaking_is_no_loss_and_no_new_count() -> None:

@@ -11,13 +11,13 @@ from agent.probe.matching import HOLD_NS
 from agent.probe.stamp_packet import build_reply, build_request, parse_reply, parse_request, request_tail, to_ntp
 from agent.probe.stamp_paths import StampPath, refusal
 from agent.probe.stamp_sender import StampSession
-from agent.probe.stamp_session import OneWayDelay, OneWayLoss
 from agent.probe.stamp_wire import MAX_ONE_WAY, READ_LIMIT, REOPEN_NS
 from agent.probe.stamps import ORIGIN_ICMP, ErrorReport
-from agent.result import RoundTripBatch
+from agent.result import OneWayDelay, OneWayLoss, RoundTripBatch
 from bandwitness.v1.record_pb2 import (
     DELAY_FAULT_CLOCK_STEP,
     DELAY_FAULT_NO_STAMP,
+    DELAY_FAULT_REFLECTOR,
     PACKET_MARK_DUPLICATE,
     PACKET_MARK_LATE,
     PACKET_OUTCOME_LOST,
@@ -26,6 +26,7 @@ from bandwitness.v1.record_pb2 import (
     PACKET_OUTCOME_SKIPPED,
     PACKET_OUTCOME_UNREACHABLE,
     PACKET_OUTCOME_UNRESOLVED,
+    ROUND_TRIP_METHOD_STAMP,
 )
 from tests.fakes.clock import FakeClock
 from tests.fakes.network import MILLISECOND, SECOND, samples
@@ -51,7 +52,7 @@ class Bench:
         self.network = FakeStampNetwork(self.clock)
         self.reflector = self.network.reflectors[REMOTE] = FakeReflector()
         self.session = StampSession(
-            self.clock, opener=self.network.open, clock_error=lambda: error_ns, random=Random(1), method=9
+            self.clock, opener=self.network.open, clock_error=lambda: error_ns, random=Random(1)
         )
         self.session.configure(paths or [path()])
         self.batches: list[RoundTripBatch] = []
@@ -86,7 +87,7 @@ def test_replies_and_their_delay_without_the_reflectors_own_time() -> None:
     assert set(bench.outcomes()) == {REPLIED}
     assert len(bench.outcomes()) in range(28, 31)
     assert set(bench.delays()) == {2 * ONE_WAY_NS}
-    assert {batch.method for batch in bench.batches} == {9}
+    assert {batch.method for batch in bench.batches} == {ROUND_TRIP_METHOD_STAMP}
     sequences = [sequence for _, sequence, _ in samples(bench.batches)]
     assert sequences == list(range(len(sequences)))
 
@@ -150,7 +151,8 @@ def test_a_reflector_that_only_copies_tells_no_direction() -> None:
     bench.reflector.drop_reverse = lambda number: number % 3 == 1
     bench.pass_time(5 * SECOND)
     assert bench.outcomes().count(LOST) > 10
-    assert bench.losses == []
+    assert {(loss.forward_lost, loss.reverse_lost) for loss in bench.losses} == {(0, 0)}
+    assert sum(loss.either_lost for loss in bench.losses) > 10
 
 
 def test_an_unknown_reflector_is_asked_from_1_on_and_a_known_one_from_0() -> None:
@@ -169,7 +171,8 @@ def test_a_reflector_that_restarts_is_no_loss_of_either_direction() -> None:
     bench.reflector.drop_forward = lambda _: False
     bench.pass_time(3 * SECOND)
     assert bench.outcomes().count(LOST) in range(9, 12)
-    assert bench.losses == []
+    (loss,) = bench.losses
+    assert (loss.forward_lost, loss.reverse_lost, loss.either_lost) == (0, 0, bench.outcomes().count(LOST))
 
 
 def test_a_long_silence_is_told_when_it_ends() -> None:
@@ -194,7 +197,9 @@ def test_one_way_delays_beside_the_error_of_both_clocks() -> None:
     bench.reflector.residence_ns = MILLISECOND
     bench.pass_time(SECOND)
     delays = bench.session.drain_delays()
-    assert delays[0] == OneWayDelay(61_000, 0, ONE_WAY_NS - 130_000, ONE_WAY_NS + 130_000, delays[0].clock_error_ns)
+    assert delays[0] == OneWayDelay(
+        61_000, 0, ONE_WAY_NS - 130_000, ONE_WAY_NS + 130_000, 4_000, delays[0].reflector_error_ns
+    )
     assert 10_000 <= delays[0].clock_error_ns <= 10_100
     assert bench.session.drain_delays() == []
 
@@ -253,14 +258,17 @@ def test_duplicates_and_late_replies_are_marks() -> None:
     assert set(bench.outcomes()) == {REPLIED, LOST}
 
 
-def test_an_icmp_error_is_unreachable_and_no_direction() -> None:
-    bench = Bench()
+@pytest.mark.parametrize(("ours", "outcome"), [(False, PACKET_OUTCOME_UNREACHABLE), (True, PACKET_OUTCOME_SEND_FAILED)])
+def test_nobody_at_the_port_has_no_direction_and_is_no_loss_where_the_reflector_is_ours(
+    ours: bool, outcome: int
+) -> None:
+    bench = Bench(path(stateful=ours))
     bench.pass_time(SECOND)
     bench.reflector.refuses = True
     bench.pass_time(SECOND)
     bench.reflector.refuses = False
     bench.pass_time(3 * SECOND)
-    assert set(bench.outcomes()) == {REPLIED, PACKET_OUTCOME_UNREACHABLE}
+    assert set(bench.outcomes()) == {REPLIED, outcome}
     assert bench.losses == []
 
 
@@ -374,7 +382,7 @@ def test_a_reflector_whose_times_cannot_be_still_answers() -> None:
     bench.reflector.damage = lambda reply: reply[:4] + b"\xff" * 8 + reply[12:]
     bench.pass_time(2 * SECOND)
     assert set(bench.outcomes()) == {REPLIED}
-    assert set(bench.faults()) == {DELAY_FAULT_NO_STAMP}
+    assert set(bench.faults()) == {DELAY_FAULT_REFLECTOR}
     assert bench.delays() == []
 
 
