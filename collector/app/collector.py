@@ -20,6 +20,7 @@ from bandwitness.settings import SettingsError
 from collector.analysis.runner import Runner
 from collector.app.figures import intake_of
 from collector.app.http import HttpListenError, HttpServer, listening_socket, url_of
+from collector.app.limits import AcceptErrors, raise_descriptor_limit
 from collector.app.planning import Planning, windows_fixed
 from collector.clock import Clock, SystemClock
 from collector.config import Config, configuration_hash
@@ -44,6 +45,8 @@ logger = logging.getLogger(__name__)
 def run(config: Config, config_path: Path) -> int:
     """Runs until SIGTERM or SIGINT; gives back the exit status: 0 stopped as asked, 1 a part died, 2 cannot start."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    raise_descriptor_limit(len(config.nodes))
     try:
         return asyncio.run(serve(config, config_path))
     except (SettingsError, LogUnavailableError, KeyFileError, TlsError, ListenError, HttpListenError) as error:
@@ -71,6 +74,7 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
     credentials = server_credentials(config.collector.tls) if config.collector.tls else None
     digest = configuration_hash(config_path)
     stop = _stop_event()
+    asyncio.get_running_loop().set_exception_handler(AcceptErrors(clock.monotonic_ns))
     async with contextlib.AsyncExitStack() as parts:
         listener = parts.enter_context(listening_socket(config.collector.http_listen))
         log = await asyncio.to_thread(Log.open, state / "log")
@@ -164,9 +168,12 @@ def _sources(reader: Reader, log: Log, runner: Runner, sessions: Sessions, clock
             "analysis": "ok" if runner.healthy else "a step failed and is tried again" if runner.alive else "has died",
         }
 
+    def warnings() -> dict[str, str]:
+        return {"log": "; ".join(log.damages)} if log.damages else {}
+
     parts = (*PARTS, intake_of(sessions, log))
     exporter = Exporter(lambda: runner.snapshot, complete_node, clock.wall_ns, parts)
-    return Sources(reader, exporter.render, health, complete_node)
+    return Sources(reader, exporter.render, health, complete_node, warnings)
 
 
 def _stop_event() -> asyncio.Event:

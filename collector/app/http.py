@@ -1,16 +1,31 @@
-"""The HTTP listener: uvicorn in the collector's own event loop, on a socket opened here or inherited."""
+"""The HTTP listener: uvicorn in the collector's own event loop, on a socket opened here or inherited.
 
+Whoever can reach the socket can open connections and say nothing. They are limited in number and in time, because
+each holds a descriptor, and agents need those.
+"""
+
+import asyncio
 import contextlib
+import functools
+import logging
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from collector.config import parse_listen
 
-_BACKLOG = 128
+_BACKLOG = 64
 _CLOSE_WITHIN_S = 2
+MAX_CONNECTIONS = 128
+HEADER_WITHIN_S = 10.0  # from the connection, or the answer before, to the end of a request's header
+ANSWER_WITHIN_S = 60.0  # from there until the answer is taken
+
+# Uvicorn's own words: starts and stops, and a line for every request that is not HTTP.
+logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 
 class HttpListenError(RuntimeError):
@@ -59,13 +74,74 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class HttpServer(uvicorn.Server):
-    """Uvicorn without hands on the process's signals and logs."""
+class _Connection(H11Protocol):
+    """A connection that is closed when its client takes too long, or to make room for another."""
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, *args: Any, header_within_s: float, max_connections: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._header_within_s = header_within_s
+        self._max_connections = max_connections
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def waits(self) -> bool:
+        """No request of it is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def deadline_s(self) -> float:
+        """On the loop's clock."""
+        return self._deadline.when() if self._deadline is not None else 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait(self._header_within_s)
+        if len(self.connections) > self._max_connections:
+            waiting = [one for one in self.connections if isinstance(one, _Connection) and one.waits]
+            min(waiting, key=lambda one: one.deadline_s).drop()  # at worst this one itself
+
+    def on_response_complete(self) -> None:
+        self._wait(self._header_within_s)
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        super().connection_lost(exc)
+
+    def drop(self) -> None:
+        """Closes at once, whatever is under way."""
+        self.connections.discard(self)  # now, not once the loop gets to it: others count
+        self.transport.abort()
+
+    def _wait(self, duration_s: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(duration_s, self._passed)
+
+    def _passed(self) -> None:
+        if self.waits:
+            self.drop()
+        else:
+            self._deadline = self.loop.call_later(ANSWER_WITHIN_S, self.drop)
+
+
+class HttpServer(uvicorn.Server):
+    """Uvicorn without hands on the process's signals and logs, and with limits."""
+
+    def __init__(
+        self, app: FastAPI, *, header_within_s: float = HEADER_WITHIN_S, max_connections: int = MAX_CONNECTIONS
+    ) -> None:
+        connection: Any = functools.partial(
+            _Connection, header_within_s=header_within_s, max_connections=max_connections
+        )
         super().__init__(
             uvicorn.Config(
                 app,
+                http=connection,
+                ws="none",
+                backlog=_BACKLOG,
                 loop="none",
                 lifespan="off",
                 log_config=None,

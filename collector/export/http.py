@@ -38,6 +38,7 @@ class Sources:
     metrics: Callable[[], str]
     health: Callable[[], Mapping[str, str]]  # part -> "ok" or what is wrong
     complete_node: Callable[[NodeRow], NodeRow]  # adds what only live sessions know
+    warnings: Callable[[], Mapping[str, str]] = dict  # part -> what somebody should look at though all works
 
 
 Cursor = Annotated[str | None, Query(description="`next` of the answer before", max_length=1000)]
@@ -107,10 +108,11 @@ def create_app(sources: Sources) -> FastAPI:
 
     @app.get("/healthz")
     async def healthz() -> JSONResponse:
-        """200 while every part works, 503 and the parts that do not."""
-        parts = dict(sources.health())
+        """200 while every part works, 503 and the parts that do not. Damage of the past is a warning: all works."""
+        parts, warnings = dict(sources.health()), dict(sources.warnings())
         healthy = all(state == "ok" for state in parts.values())
-        return JSONResponse({"status": "ok" if healthy else "failing", "parts": parts}, 200 if healthy else 503)
+        content = {"status": "ok" if healthy else "failing", "parts": parts, "warnings": warnings}
+        return JSONResponse(content, 200 if healthy else 503)
 
     async def answer(
         read: Callable[[], Sequence[Any]], key: Callable[[Any], str], cursor: str | None, limit: int

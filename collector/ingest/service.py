@@ -20,6 +20,7 @@ from collector.ingest.tls import NODE_URI, Identity, identity_of
 from collector.log import Log
 
 HELLO_TIMEOUT_S = 10.0
+HANDSHAKE_TIMEOUT_MS = 10_000  # TLS and HTTP/2, from the connection on; by default two minutes
 MAX_STREAMS = 4096
 MAX_CHAINS_IN_HELLO = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -132,6 +133,7 @@ def server_options(
         # A ping of gRPC's own (it estimates bandwidth with some) keeps keepalive's from being sent while it is
         # unanswered, for a minute by default.
         ("grpc.http2.ping_timeout_ms", keepalive_timeout_ms),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", keepalive_time_ms // 2),
         ("grpc.http2.max_pings_without_data", 0),

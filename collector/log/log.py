@@ -25,6 +25,7 @@ from collector.model import LogEntry
 
 BACKLOG_LIMIT_BYTES = 64 * 1024 * 1024
 GATHER_S = 0.002
+_SHOWN_DAMAGES = 5
 
 logger = logging.getLogger(__name__)
 Future = asyncio.Future[int]
@@ -72,9 +73,11 @@ class Log:
                 lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
                 undo.callback(os.close, lock)
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                index = _open_index(directory / "index.sqlite")
+                index, damage = _open_index(directory / "index.sqlite")
                 undo.callback(index.close)
-                log = cls(directory, index, disk, lock, recover(directory, index, disk))
+                recovered = recover(directory, index, disk)
+                recovered.damaged += damage
+                log = cls(directory, index, disk, lock, recovered)
             except BlockingIOError:
                 raise LogUnavailableError(f"{directory}: another collector has this log open") from None
             except (OSError, sqlite3.Error) as error:
@@ -100,6 +103,14 @@ class Log:
     def alive(self) -> bool:
         """Whether the writer thread runs."""
         return self._writer.alive
+
+    @property
+    def damages(self) -> list[str]:
+        """What was found damaged at the start and since, in words; at most a few."""
+        found = self.recovered.damaged
+        more = [f"{len(found) - _SHOWN_DAMAGES} more at this start"] if len(found) > _SHOWN_DAMAGES else []
+        unreadable = [f"{self.unreadable} entries could not be read back"] if self.unreadable else []
+        return [*found[:_SHOWN_DAMAGES], *more, *unreadable]
 
     @property
     def unreadable(self) -> int:
@@ -175,16 +186,17 @@ class Log:
             self._room.set()
 
 
-def _open_index(path: Path) -> Index:
-    """The index; a damaged one is moved aside and built anew from the frames."""
+def _open_index(path: Path) -> tuple[Index, list[str]]:
+    """The index; a damaged one is moved aside and built anew from the frames, and that is told."""
     try:
-        return Index(path)
+        return Index(path), []
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError as error:
         aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
-        logger.error("log: the index is damaged (%s); it is kept as %s and built anew", error, aside.name)
+        words = f"the index is damaged ({error}); it is kept as {aside.name} and built anew"
+        logger.error("log: %s", words)
         path.rename(aside)
         for suffix in ("-wal", "-shm"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
-        return Index(path)
+        return Index(path), [words]

@@ -47,6 +47,9 @@ def recover(directory: Path, index: Index, disk: Disk) -> Recovered:
         damages = _index_file(path, name, ends.get(name, 0), index, result)
         for damage in damages:
             _set_aside(path, damage, disk, result)
+    for name, end in ends.items():
+        if end and not (directory / name).exists():
+            result.damaged.append(f"{name} is gone: {end} bytes of it were indexed and cannot be read")
     for words in result.damaged:
         logger.warning("log: %s", words)
     return result

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import resource
 import signal
 import socket
 import subprocess
@@ -59,8 +60,13 @@ class Serving:
 
 
 @contextlib.asynccontextmanager
-async def serving(config: Path, *, descriptors: Sequence[int] = ()) -> AsyncIterator[Serving]:
+async def serving(
+    config: Path, *, descriptors: Sequence[int] = (), open_files: int | None = None
+) -> AsyncIterator[Serving]:
+    """``open_files``: the soft limit that the process begins with."""
     command = [sys.executable, "-m", "collector", "serve", "--config", str(config)]
+    if open_files is not None:
+        command = ["prlimit", f"--nofile={open_files}:", *command]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=descriptors) as process:  # noqa: ASYNC220
         assert process.stdout is not None
         try:
@@ -126,6 +132,39 @@ async def test_a_restart_keeps_the_plan_and_what_was_acknowledged_also_after_sig
     assert len(set(versions)) == 1
     async with serving(written(tmp_path, more="measure: {seed: 3}")) as one:
         assert (await plan_of(one)).version > versions[0]
+
+
+async def test_half_open_connections_stop_neither_agents_nor_readers(tmp_path: Path) -> None:
+    """More of them than the process had descriptors before it asked for all it may have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert hard > 1024
+    async with serving(written(tmp_path), open_files=200) as one:
+        host, _, port = one.http.removeprefix("http://").rpartition(":")
+        with contextlib.ExitStack() as held:
+            for _ in range(400):
+                held.enter_context(socket.create_connection((host, int(port)))).send(b"GET")
+            assert (await one.get("/healthz"))[0] == 200
+            grpc_host, _, grpc_port = one.grpc.rpartition(":")
+            for _ in range(400):
+                held.enter_context(socket.create_connection((grpc_host, int(grpc_port)))).send(b"PRI")
+            async with UplinkClient(one.grpc) as client:
+                await client.hello("n1")
+                await client.send(FakeChain().next())
+                await client.acknowledged(1)
+        assert await stopped(one) == 0
+
+
+async def test_damage_found_at_the_start_is_told_by_healthz(tmp_path: Path) -> None:
+    config = written(tmp_path)
+    async with serving(config) as one:
+        assert await stopped(one) == 0
+    (day,) = (tmp_path / "state" / "log" / "control").glob("*.log")
+    with day.open("ab") as file:
+        file.write(b"torn")
+    async with serving(config) as one:
+        status, text = await one.get("/healthz")
+    assert status == 200
+    assert "4 bytes at" in json.loads(text)["warnings"]["log"]
 
 
 async def test_it_serves_on_a_socket_that_it_inherits(tmp_path: Path) -> None:

@@ -60,8 +60,9 @@ def make(
     rows: Rows,
     metrics: Callable[[], str] = lambda: "up 1\n",
     health: Callable[[], Mapping[str, str]] = lambda: {"log": "ok"},
+    warnings: Callable[[], Mapping[str, str]] = dict,
 ) -> TestClient:
-    sources = Sources(rows, metrics, health, lambda row: replace(row, connected=True))
+    sources = Sources(rows, metrics, health, lambda row: replace(row, connected=True), warnings)
     return TestClient(create_app(sources), raise_server_exceptions=False)
 
 
@@ -134,11 +135,18 @@ def test_metrics_are_prometheus_text(client: TestClient) -> None:
     assert (answer.status_code, answer.text, answer.headers["content-type"]) == (200, "up 1\n", EXPOSITION_TYPE)
 
 
+def test_damage_of_the_past_is_a_warning_and_no_failure(rows: Rows) -> None:
+    answer = make(rows, warnings=lambda: {"log": "evidence/2026-12-01.log is gone"}).get("/healthz")
+    assert answer.status_code == 200
+    assert answer.json()["warnings"] == {"log": "evidence/2026-12-01.log is gone"}
+
+
 def test_health_names_the_part_that_fails(rows: Rows) -> None:
-    assert make(rows).get("/healthz").json() == {"status": "ok", "parts": {"log": "ok"}}
+    assert make(rows).get("/healthz").json() == {"status": "ok", "parts": {"log": "ok"}, "warnings": {}}
     failing = make(rows, health=lambda: {"log": "ok", "analysis": "stopped"}).get("/healthz")
     assert failing.status_code == 503
-    assert failing.json() == {"status": "failing", "parts": {"log": "ok", "analysis": "stopped"}}
+    parts = {"log": "ok", "analysis": "stopped"}
+    assert failing.json() == {"status": "failing", "parts": parts, "warnings": {}}
 
 
 def test_the_description_of_the_api_is_served(client: TestClient) -> None:

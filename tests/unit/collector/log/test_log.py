@@ -341,7 +341,10 @@ async def test_a_damaged_index_is_kept_aside_and_built_anew(tmp_path: Path) -> N
     (tmp_path / "index.sqlite").write_bytes(b"not a database at all" * 100)
     again = Log.open(tmp_path)
     assert seqs(again) == [1, 2, 3]
-    assert len(found(tmp_path, "index.sqlite.damaged-*")) == 1
+    (aside,) = found(tmp_path, "index.sqlite.damaged-*")
+    (words,) = again.damages
+    assert words.startswith("the index is damaged (")
+    assert aside.name in words
     again.close()
 
 
@@ -423,3 +426,19 @@ def test_the_real_disk_writes_more_buffers_than_one_call_takes(tmp_path: Path) -
     content = (tmp_path / "file").read_bytes()
     assert len(content) == 4505
     assert content[5 + 3 * 1499 :] == bytes([1499 % 256]) * 3
+
+
+async def test_damage_is_told_for_as_long_as_the_collector_runs(tmp_path: Path) -> None:
+    log = Log.open(tmp_path)
+    assert log.damages == []
+    for day in range(8):
+        await log.appender().append(arrived(FakeChain().next(), at_ns=START_NS + day * DAY_NS, quarantine=f"x{day}"))
+    log.close()
+    for path in found(tmp_path, "evidence/*.log"):
+        path.unlink()
+    again = Log.open(tmp_path)
+    assert again.damages[0].startswith("evidence/2026-01-01.log is gone: ")
+    assert again.damages[5:] == ["3 more at this start"]
+    assert again.read(0, 10) == []
+    assert again.damages[6:] == ["8 entries could not be read back"]
+    again.close()
