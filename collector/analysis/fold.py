@@ -38,7 +38,7 @@ class Position:
 
     position: int = 0
     received_ns: int = 0  # newest receipt time so far
-    started_ns: int = 0  # when the collector last started
+    started_ns: int = 0  # when the collector last started, or went on after it had stood still
 
 
 @dataclass(slots=True)
@@ -118,6 +118,11 @@ class Fold:
         source = Source(entry.agent_id, entry.chain_id, entry.batch_class, entry.seq, -1, entry.position)
         self._quarantine(tx, [Quarantined(source, "analysis_fault", reason[:500])])
         self.parts.position.position = entry.position
+
+    def resume(self, tx: Transaction, now_ns: int) -> None:
+        """The collector stood still until ``now_ns`` and has heard nobody: as if it had started then."""
+        self._silence(tx, self.parts.position.received_ns)
+        self.parts.position.started_ns = max(self.parts.position.started_ns, now_ns)
 
     def idle(self, tx: Transaction, now_ns: int) -> None:
         """Nothing came, and that has been listened for until ``now_ns``: agents may have fallen silent."""

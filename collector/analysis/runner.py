@@ -7,6 +7,7 @@ the store stays at the step before, and the next attempt starts from there.
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 STEP_ENTRIES = 1024
 POLL_S = 0.2
+PAUSE_NS = 10 * SECOND  # between two looks at the log; they are a fraction of a second apart
+STUCK_NS = 30 * SECOND  # one step; they take milliseconds, and seconds where much has come
 IDLE_AFTER_NS = 2 * SECOND  # what was received by then has long been durable
 PUBLISH_NS = SECOND
 TIDY_NS = 600 * SECOND
@@ -46,8 +49,15 @@ class Log(Protocol):
 class Runner:
     """Analysis of one collector."""
 
-    def __init__(self, log: Log, store: Store, config: Config, wall_ns: Callable[[], int]) -> None:
-        """``wall_ns`` is the collector's clock."""
+    def __init__(
+        self, log: Log, store: Store, config: Config, wall_ns: Callable[[], int], *, notice_pauses: bool = True
+    ) -> None:
+        """``wall_ns`` is the collector's clock.
+
+        A process that was stopped, or on a machine that was suspended, has heard nobody in that time: that is noticed
+        by how long ago it last looked at the log. ``notice_pauses`` is False where a test makes the time pass.
+        """
+        self._notice_pauses = notice_pauses
         self._log, self._store, self._config, self._wall_ns = log, store, config, wall_ns
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
@@ -59,6 +69,8 @@ class Runner:
         self._careful_through = 0  # up to this position entries are taken in one at a time
         self._suspect: int | None = None  # the entry that failed alone
         self._step_errors = 0
+        self._looked_ns: int | None = None  # at the log, having read all of it the time before
+        self._began_ns: int | None = None  # the step that runs
         self._published_ns = 0
         self._unpublished = True
         self._tidied_ns = 0
@@ -85,13 +97,25 @@ class Runner:
 
     @property
     def healthy(self) -> bool:
-        """Whether it runs and steps succeed."""
-        return self.alive and self._faults == 0
+        """Whether it runs, and steps succeed and end."""
+        return self.health == "ok"
+
+    @property
+    def health(self) -> str:
+        """``ok``, or what is wrong."""
+        if not self.alive:
+            return "has died"
+        began_ns = self._began_ns
+        running_ns = self._wall_ns() - began_ns if began_ns is not None else 0
+        if running_ns > STUCK_NS:
+            return f"one step has been running for {running_ns // SECOND} s"
+        return "a step failed and is tried again" if self._faults else "ok"
 
     @property
     def snapshot(self) -> Snapshot:
-        """The newest picture."""
-        return self._snapshot
+        """The newest picture, with how far it is behind by now: a step that is stuck makes no new one."""
+        lag_entries = max(self._log.last_position - self._snapshot.position, 0)
+        return replace(self._snapshot, lag_ns=self.lag_ns, lag_entries=lag_entries)
 
     @property
     def lag_ns(self) -> int:
@@ -111,15 +135,19 @@ class Runner:
 
     def attempt(self) -> None:
         """One step, whatever becomes of it."""
+        self._began_ns = self._wall_ns()
         try:
             self.step()
         except Exception:
             self._fold = None  # half a step: what it held is void
+            self._looked_ns = None
             self._faults += 1
             self._step_errors += 1
             logger.exception("a step of analysis failed (%d in a row)", self._faults)
         else:
             self._faults = 0
+        finally:
+            self._began_ns = None
 
     def step(self) -> bool:
         """Takes in what there is, up to a limit. False if there was nothing."""
@@ -132,16 +160,20 @@ class Runner:
         careful = position.position < self._careful_through
         newest = self._log.last_position
         entries = self._log.read(position.position, 1 if careful else STEP_ENTRIES)
+        looked_ns = self._wall_ns()
+        resumed = self._was_paused(looked_ns)
         with self._store.transaction() as tx:
             self._stored.tx = tx
+            if resumed:
+                fold.resume(tx, looked_ns)
             for entry in entries:
                 self._take_in(fold, tx, entry, careful=careful)
                 if fold.parts.network.rounds.overfull:
                     break
             now_ns = self._wall_ns()
             if not entries:
-                fold.idle(tx, max(now_ns - IDLE_AFTER_NS, position.received_ns))
-            if entries or fold.changes:
+                fold.idle(tx, max(looked_ns - IDLE_AFTER_NS, position.received_ns))
+            if entries or fold.changes or resumed:
                 persist.save(tx, fold.parts)
             self._speaker.note(fold.changes)
             fold.changes.clear()
@@ -153,8 +185,20 @@ class Runner:
                 swept = sweep(tx, now_ns)
                 self._tidied_ns = now_ns if not swept else self._tidied_ns
         self._behind = bool(entries) and position.position < newest
+        self._looked_ns = None if self._behind else looked_ns
         self._publish(fold, entries, now_ns)
         return bool(entries)
+
+    def _was_paused(self, looked_ns: int) -> bool:
+        """Whether, with nothing left to read, far more time has passed than between two steps."""
+        before_ns = self._looked_ns
+        if before_ns is None or not self._notice_pauses:
+            return False
+        pause_ns = looked_ns - before_ns
+        if pause_ns <= min(PAUSE_NS, self._config.rules.agent_silent.after // 2):
+            return False
+        logger.warning("nothing was done for %d s: agents get time to be heard again", pause_ns // SECOND)
+        return True
 
     def _take_in(self, fold: Fold, tx: Transaction, entry: LogEntry, *, careful: bool) -> None:
         """An entry that fails twice on its own is passed over; a fault of the database is not the entry's."""

@@ -21,13 +21,14 @@ class Bench:
     """Analysis as it runs in the collector, but for the thread."""
 
     def __init__(self, path: Path, log: MeasuredLog, config: Config) -> None:
+        self.notice_pauses = False  # time passes in leaps here
         self.log, self.config = log, config
         self.store = Store(path)
         self.reader = Reader(path, config)
         self.runner = self._new()
 
     def _new(self) -> Runner:
-        return Runner(self.log, self.store, self.config, self._wall_ns)
+        return Runner(self.log, self.store, self.config, self._wall_ns, notice_pauses=self.notice_pauses)
 
     def _wall_ns(self) -> int:
         """A second after the newest entry that can be seen, or later if the test let time pass."""

@@ -1,8 +1,8 @@
 """Agent silent: nothing received for a while, by the collector's clock. Pure.
 
-Silence counts from the last batch or from the collector's own start, whichever is later: a collector that was down
-cannot have heard anybody. A node that was never heard of gets the same time from the start. When it opened follows
-from those two times alone, not from the moment at which somebody looked.
+Silence counts from the last batch or from the collector's own start, whichever is later: a collector that was down, or
+stood still, cannot have heard anybody. A node that was never heard of gets the same time from the start. When it
+opened follows from those two times alone, not from the moment at which somebody looked.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,5 +1,7 @@
 """The whole of analysis over a log made by hand: what a fault looks like, and that nothing but the log decides it."""
 
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from bandwitness.v1 import record_pb2 as pb
 from bandwitness.v1.plan_pb2 import WINDOW_KIND_OFFPEAK, WINDOW_KIND_PEAK
 from collector.analysis import persist
 from collector.analysis.fold import Fold
+from collector.analysis.runner import Runner
 from collector.model import LogEntry
 from collector.store.writer import Transaction
 from tests.fakes.analysis_bench import ALWAYS, MakeBench, lossy
@@ -168,6 +171,82 @@ def test_a_collector_that_was_down_gives_agents_time_to_come_back(make_bench: Ma
     (incident,) = bench.incidents("agent_silent")
     assert incident.element.name == "r1n1"
     assert 689 <= seconds(incident.opened_time_ns) <= 691
+
+
+def test_a_collector_that_stood_still_accuses_nobody_of_silence(make_bench: MakeBench) -> None:
+    """Stopped for 35 s: nobody was heard, and one agent is the first to be heard again."""
+    config = fleet_config()
+    log = MeasuredLog(config)
+    log.pass_time(60)
+    bench = make_bench(log, config)
+    bench.notice_pauses = True
+    bench.restart()
+    bench.drain()
+    log.now_ns += 35 * SECOND
+    log.pass_time(2, without=["r1n1", "r1n2", "r2n1"])
+    bench.drain()
+    for _ in range(12):
+        log.pass_time(2, without=["r1n1"])
+        bench.drain()
+    bench.restart()  # what is known of the pause lasts
+    bench.drain()
+    assert bench.incidents() == []
+    for _ in range(6):
+        log.pass_time(2, without=["r1n1"])
+        bench.drain()
+    (incident,) = bench.incidents("agent_silent")
+    assert incident.element.name == "r1n1"
+    assert 127 <= seconds(incident.opened_time_ns) <= 129
+
+
+def test_silence_between_two_looks_in_the_usual_rhythm_is_silence(make_bench: MakeBench) -> None:
+    config = fleet_config()
+    log = MeasuredLog(config)
+    log.pass_time(20)
+    bench = make_bench(log, config)
+    bench.notice_pauses = True
+    bench.restart()
+    for _ in range(20):
+        bench.drain()
+        log.now_ns += 2 * SECOND
+    assert {incident.element.name for incident in bench.incidents("agent_silent")} == set(log.members)
+
+
+def test_a_step_that_does_not_end_shows_as_lag_and_in_health(make_bench: MakeBench) -> None:
+    config = fleet_config()
+    log = MeasuredLog(config)
+    log.pass_time(20)
+    stuck, go_on = threading.Event(), threading.Event()
+    clock = [log.now_ns]
+
+    class StuckLog:
+        last_position = property(lambda _: log.last_position)
+
+        def read(self, after_position: int, limit: int) -> Sequence[LogEntry]:
+            entries = log.read(after_position, limit)
+            if after_position and entries:
+                stuck.set()
+                go_on.wait()
+            return entries
+
+    bench = make_bench(log, config)
+    runner = Runner(StuckLog(), bench.store, config, lambda: clock[0])
+    runner.step()
+    assert runner.snapshot.lag_ns == 0
+    log.pass_time(2)
+    runner.start()
+    try:
+        assert stuck.wait(30)
+        assert runner.health == "ok"
+        clock[0] += 31 * SECOND
+        assert runner.snapshot.lag_ns == 31 * SECOND
+        assert runner.snapshot.lag_entries == 4
+        assert not runner.healthy
+        assert runner.health == "one step has been running for 31 s"
+    finally:
+        go_on.set()
+        runner.stop()
+    assert runner.snapshot.lag_ns == 0
 
 
 def test_silence_of_everybody_is_told_by_the_clock(make_bench: MakeBench) -> None:
