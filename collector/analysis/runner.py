@@ -1,7 +1,7 @@
 """The analysis thread: reads the log behind its cursor, step by step, and publishes a picture after each.
 
 It never delays an acknowledgement: ingest knows the log only. One step is one transaction; whatever goes wrong in it,
-the store stays at the step before, and the next attempt starts from there.
+the store stays at the step before, and the next attempt starts from there. Only a store found damaged ends the thread.
 """
 
 import logging
@@ -138,11 +138,16 @@ class Runner:
         self._began_ns = self._wall_ns()
         try:
             self.step()
-        except Exception:
+        except Exception as error:
             self._fold = None  # half a step: what it held is void
             self._looked_ns = None
             self._faults += 1
             self._step_errors += 1
+            told = self._store.give_up(error)
+            if told:  # readers hold the old file open: only a start can put a new one in its place
+                logger.critical("%s at the next start", told)
+                self._stop.set()
+                return
             logger.exception("a step of analysis failed (%d in a row)", self._faults)
         else:
             self._faults = 0

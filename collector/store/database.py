@@ -1,5 +1,6 @@
 """Opens the database: one connection that writes, any number that read."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,14 @@ from urllib.parse import quote
 
 from alembic import command
 from alembic.config import Config as AlembicConfig
+from alembic.util.exc import CommandError
 from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import QueuePool, StaticPool
+
+from collector.store.aside import move_aside, unusable, what_it_costs
+
+logger = logging.getLogger(__name__)
 
 BUSY_TIMEOUT_MS = 10_000
 READERS = 8
@@ -18,14 +25,31 @@ def open_writer(path: Path) -> Engine:
     """Engine of the one writer; the schema is brought up to date first.
 
     The log is the truth and the cursor is written with the rows, so a commit lost in a power failure is only read
-    again: WAL with ``synchronous=NORMAL`` keeps what there is consistent, and that is enough.
+    again: WAL with ``synchronous=NORMAL`` keeps what there is consistent, and that is enough. A file that cannot be
+    used is moved aside.
     """
+    try:
+        return _open_writer(path)
+    except (CommandError, DatabaseError) as error:
+        why = unusable(error, opening=True)
+        if not why:
+            raise
+    aside = move_aside(path)
+    logger.warning("%s", what_it_costs(path, aside, why))
+    return _open_writer(path)
+
+
+def _open_writer(path: Path) -> Engine:
     engine = create_engine(f"sqlite:///{path}", poolclass=StaticPool, connect_args={"check_same_thread": False})
     _on_connect(
         engine, "PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}"
     )
-    with engine.begin() as connection:
-        upgrade(connection)
+    try:
+        with engine.begin() as connection:
+            upgrade(connection)
+    except BaseException:
+        engine.dispose()
+        raise
     return engine
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Table, delete, func, select
 from sqlalchemy.dialects.sqlite import insert
 
 from collector.store import rows, tables
+from collector.store.aside import move_aside, unusable, what_it_costs
 from collector.store.database import open_writer
 
 
@@ -72,10 +73,10 @@ class Store:
     """The database file, opened for writing. One process, one thread at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Creates the file or brings its schema up to date.
+        """Creates the file or brings its schema up to date; one that cannot be used is moved aside.
 
         Raises:
-            sqlalchemy.exc.DBAPIError: the file cannot be opened or is no database.
+            sqlalchemy.exc.DBAPIError: the file cannot be opened or written.
         """
         self.path = path
         self._engine = open_writer(path)
@@ -85,6 +86,14 @@ class Store:
         """Commits at the end, or leaves everything as it was."""
         with self._engine.begin() as connection:
             yield Transaction(connection)
+
+    def give_up(self, error: BaseException) -> str:
+        """Moves the file aside if ``error`` says that it is damaged; the next start makes it anew. Gives back what to
+        tell; empty if it is not damaged."""
+        why = unusable(error)
+        if not why:
+            return ""
+        return what_it_costs(self.path, move_aside(self.path), why)
 
     def close(self) -> None:
         """Closes the file."""

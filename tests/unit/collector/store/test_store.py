@@ -7,7 +7,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from collector.decode import Definitions
 from collector.model import Element, Incident, RoundTripWindow, Source, StoredWindow
@@ -190,3 +190,79 @@ def test_the_newest_window_of_each_path_is_found_without_reading_all(tmp_path: P
     assert found == {"r1n2": 30, "r2n1": 10, "r2n2": None}
     reader.close()
     store.close()
+
+
+def fill(path: Path) -> None:
+    store = Store(path)
+    with store.transaction() as tx:
+        tx.put(tables.incidents, [row(number) for number in range(200)])
+    store.close()
+
+
+def test_a_store_that_is_no_database_is_moved_aside_in_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store.sqlite"
+    path.write_bytes(b"no database at all" * 1000)
+    fill(path)
+    (told,) = [record.getMessage() for record in caplog.records if record.name.startswith("collector.")]
+    assert "store.sqlite.unusable-1" in told
+    assert "made anew from the log" in told
+    assert "history of alerts" in told
+    assert "sqlalche.me" not in told
+    assert (tmp_path / "store.sqlite.unusable-1").read_bytes().startswith(b"no database")
+
+
+def test_a_store_of_a_newer_version_is_moved_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "store.sqlite"
+    fill(path)
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    engine.dispose()
+    fill(path)
+    assert "newer version" in caplog.text
+    assert (tmp_path / "store.sqlite.unusable-1").exists()
+
+
+def test_a_store_with_tables_of_somebody_else_is_moved_aside(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE agents (x)"))
+    engine.dispose()
+    fill(path)
+    assert (tmp_path / "store.sqlite.unusable-1").exists()
+
+
+def test_a_store_that_may_not_be_written_stays_where_it_is(tmp_path: Path) -> None:
+    with pytest.raises(OperationalError):
+        Store(tmp_path / "nowhere" / "store.sqlite")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_newest_few_moved_aside_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    for number in range(5):
+        path.write_bytes(b"%d is no database, whatever its name may say" % number * 100)
+        Store(path).close()
+    kept = sorted(tmp_path.glob("store.sqlite.unusable-*"))
+    assert [file.name[-1] for file in kept] == ["1", "2", "3"]
+    assert [file.read_bytes()[:1] for file in kept] == [b"4", b"3", b"2"]
+
+
+def test_damage_met_at_work_moves_the_store_aside_for_the_next_start(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    fill(path)
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+    store = Store.__new__(Store)
+    store.path, store._engine = path, create_engine(f"sqlite:///{path}")
+    with pytest.raises(DatabaseError) as caught, store.transaction() as tx:
+        tx.all(tables.incidents)
+    told = store.give_up(caught.value)
+    store.close()
+    assert "damaged" in told
+    assert (tmp_path / "store.sqlite.unusable-1").exists()
+    assert not path.exists()
+    assert store.give_up(ValueError("anything else")) == ""
