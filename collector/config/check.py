@@ -212,8 +212,18 @@ def _endpoint(place: Place, endpoint: EndpointConfig) -> Faults:
         yield (*place, "address"), f"expected an IPv4 or IPv6 address such as {examples}, found {endpoint.address!r}"
     elif address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255":
         yield (*place, "address"), f"expected the address of one host, found {endpoint.address!r}"
-    elif isinstance(address, IPv6Address) and address.is_link_local and address.scope_id is None:
-        yield (*place, "address"), f"a link-local address needs its zone: {address}%{endpoint.nic or 'NIC'}"
+    elif isinstance(address, IPv6Address):
+        yield from _ipv6((*place, "address"), address, endpoint.nic or "NIC")
+
+
+def _ipv6(place: Place, address: IPv6Address, nic: str) -> Faults:
+    """One spelling for one address, or one path would have two ids: paths are hashes of the text."""
+    if address.ipv4_mapped is not None:
+        yield place, f"write the IPv4 address itself: {address.ipv4_mapped}"
+    elif address.is_link_local and address.scope_id != nic:
+        yield place, f"a link-local address needs the NIC as its zone: {str(address).partition('%')[0]}%{nic}"
+    elif not address.is_link_local and address.scope_id is not None:
+        yield place, f"only a link-local address (fe80::/10) has a zone: {str(address).partition('%')[0]}"
 
 
 def _addresses(nodes: Sequence[tuple[Place, Node]]) -> Iterator[tuple[Place, str]]:
@@ -231,6 +241,9 @@ def _target(place: Place, target: TargetConfig, sites: frozenset[str] | None, la
     yield from _unknown((*place, "site"), target.site, "site", sites)
     if target.lane is not None and target.lane not in lanes:
         yield (*place, "lane"), f"no node has an endpoint in lane {target.lane}"
+    literal = _address(target.address) if target.address is not None else None
+    if isinstance(literal, IPv6Address) and literal.ipv4_mapped is not None:
+        yield (*place, "address"), f"write the IPv4 address itself: {literal.ipv4_mapped}"
     if not target.probes:
         yield (*place, "probes"), "at least one probe is needed: echo, tcp_connect"
     yield from _doubled([((*place, "probes", index), probe) for index, probe in enumerate(target.probes)])

@@ -4,7 +4,7 @@ A token stands for something that two tests must not share, and covers both dire
 
 - ``nic:<node>/<nic>``: one test at a time.
 - ``uplink:<site>/<rack>``: of both racks, where these differ; ``measure.throughput.uplink_tokens`` tests at a time.
-- ``site_link:<site>-<site>``: where the sites differ, in order of name; one test at a time.
+- ``site_link:<site>|<site>``: where the sites differ, in order of name; one test at a time.
 """
 
 from collections.abc import Sequence
@@ -109,7 +109,7 @@ def tokens(a: PlacedEndpoint, b: PlacedEndpoint) -> tuple[str, ...]:
     if (a.site, a.rack) != (b.site, b.rack):
         held += sorted({f"uplink:{end.site}/{end.rack}" for end in (a, b)})
     if a.site != b.site:
-        held.append("site_link:" + "-".join(sorted((a.site, b.site))))
+        held.append("site_link:" + "|".join(sorted((a.site, b.site))))  # no name holds a bar
     return tuple(held)
 
 

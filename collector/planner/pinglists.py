@@ -55,7 +55,7 @@ def pinglists(config: Config, endpoints: Sequence[PlacedEndpoint], day: int) -> 
         far: list[RoundTripTarget] = []
         for endpoint in of_node[node.name]:
             in_reach = by_lane[endpoint.lane, endpoint.ip_version]
-            for peer in _peers(endpoint, in_reach, None if all_peers else day):
+            for peer in peers(endpoint, in_reach, None if all_peers else day):
                 same_rack = (peer.site, peer.rack) == (endpoint.site, endpoint.rack)
                 (near if same_rack else far).append(_peer_probe(endpoint, peer, echo))
         for target in config.targets:
@@ -71,7 +71,7 @@ def pinglists(config: Config, endpoints: Sequence[PlacedEndpoint], day: int) -> 
     return Pinglists(found, tuple(notes))
 
 
-def _peers(source: PlacedEndpoint, by_rack: LaneRacks, day: int | None) -> Iterator[PlacedEndpoint]:
+def peers(source: PlacedEndpoint, by_rack: LaneRacks, day: int | None) -> Iterator[PlacedEndpoint]:
     """What ``source`` probes in its lane: all of its rack, and of other racks one; all where ``day`` is None."""
     own = (source.site, source.rack)
     place = by_rack[own].index(source)
@@ -148,17 +148,22 @@ def _set_intervals(node: str, near: Sequence[RoundTripTarget], far: Sequence[Rou
             f"{_interval_ns(count, echo.rate) / MS:g} ms or the rate larger"
         )
         return [problem]
-    if not near or len(near) >= IN_RACK_SHARE * count:
-        near_ns = far_ns = max(SHORTEST_INTERVAL_NS, _interval_ns(count, echo.rate))
-    else:
-        near_ns = max(SHORTEST_INTERVAL_NS, _interval_ns(len(near), IN_RACK_SHARE * echo.rate))
-        # What the shortest interval and rounding took from the rack is taken from the rest too.
-        far_rate = len(near) * SECOND / near_ns * (1 - IN_RACK_SHARE) / IN_RACK_SHARE
-        far_ns = max(SHORTEST_INTERVAL_NS, _interval_ns(len(far), far_rate))
+    near_ns, far_ns = intervals(len(near), len(far), echo.rate)
     for probes, interval_ns in ((near, near_ns), (far, far_ns)):
         for probe in probes:
             probe.interval_ns = interval_ns
     return []
+
+
+def intervals(near: int, far: int, rate: float) -> tuple[int, int]:
+    """Intervals of so many paths in the rack and beyond it that stay within ``rate`` and keep the rack's share."""
+    if not near or near >= IN_RACK_SHARE * (near + far):
+        interval_ns = max(SHORTEST_INTERVAL_NS, _interval_ns(near + far, rate))
+        return interval_ns, interval_ns
+    near_ns = max(SHORTEST_INTERVAL_NS, _interval_ns(near, IN_RACK_SHARE * rate))
+    # What the shortest interval and rounding took from the rack is taken from the rest too.
+    far_rate = near * SECOND / near_ns * (1 - IN_RACK_SHARE) / IN_RACK_SHARE
+    return near_ns, max(SHORTEST_INTERVAL_NS, _interval_ns(far, far_rate))
 
 
 def _interval_ns(targets: int, rate: float) -> int:

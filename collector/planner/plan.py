@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from math import ceil
 
 from bandwitness.identity import canonical, short_id
-from bandwitness.v1.plan_pb2 import Plan, Slot, SlotPurpose
+from bandwitness.v1.plan_pb2 import Plan, Slot, SlotPurpose, StampReflector
 from bandwitness.v1.record_pb2 import Endpoint, Engine, Path, Profile, Protocol, TypeP
 from collector.config import Config, Throughput
 from collector.model import EndpointRow, SlotRow
@@ -16,6 +16,7 @@ from collector.planner.calendar import Calendar
 from collector.planner.endpoints import PlacedEndpoint, placed_endpoints
 from collector.planner.pinglists import pinglists
 from collector.planner.placement import KIND_NAMES, PlannedTest
+from collector.planner.stamplists import stamplists
 from collector.planner.timetable import plan_tests
 from collector.windows import DAY_S, SECOND
 
@@ -64,6 +65,7 @@ def build_plans(
     version = max(now_ns // MS, previous_version + 1)
     frozen_until_ns = now_ns + FROZEN_NS
     lists = pinglists(config, endpoints, now_ns // DAY_NS)
+    stamp = stamplists(config, endpoints, now_ns // DAY_NS)
     timetable = plan_tests(config, now_ns, now_ns + horizon_ns)
     maker = _SlotMaker(config.measure.throughput)
     slots = [maker.slot(test) for test in timetable.tests]
@@ -78,6 +80,10 @@ def build_plans(
         plan.expiry_time_ns = now_ns + config.measure.plan_expiry
         plan.frozen_until_ns = frozen_until_ns
         plan.round_trip.extend(lists.targets[node.name])
+        if config.measure.stamp.enabled:
+            plan.stamp.extend(stamp.targets[node.name])
+            reflector = StampReflector(port=config.measure.stamp.port, allowed_sender=stamp.senders[node.name])
+            plan.stamp_reflector.CopyFrom(reflector)
         plans[node.name] = plan
     for row, slot in slots:
         for name in (row.client.node, row.server.node):
@@ -95,7 +101,7 @@ def _plan(config: Config, node: str, endpoints: Sequence[PlacedEndpoint]) -> Pla
         endpoint=[endpoint.message for endpoint in endpoints],
         counter_interval_ns=measure.counters.interval,
         flush_interval_ns=measure.flush,
-        max_probes_per_second=ceil(measure.echo.rate),
+        max_probes_per_second=ceil(measure.echo.rate + (measure.stamp.rate if measure.stamp.enabled else 0)),
         own_traffic_limit_ratio=measure.throughput.own_traffic_limit,
     )
 

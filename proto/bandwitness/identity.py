@@ -11,8 +11,14 @@ from google.protobuf.message import Message
 
 
 def canonical(message: Message) -> bytes:
-    """The bytes that are hashed and sent: fields in order of number, no unknown fields."""
-    return message.SerializeToString(deterministic=True)
+    """The bytes that are hashed and sent: fields in order of number, without those that this version does not know.
+
+    A field added later must not give every path of an older agent another id just because a plan carried it along.
+    """
+    known = type(message)()
+    known.CopyFrom(message)
+    known.DiscardUnknownFields()
+    return known.SerializeToString(deterministic=True)
 
 
 def short_id(definition: bytes) -> int:

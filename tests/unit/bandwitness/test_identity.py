@@ -41,3 +41,11 @@ def test_ids_of_released_definitions_never_change() -> None:
 
 
 IDS = ["ff7acb01fcc70753", "c48b75f3072c427d", "362e64075b3da711", "03e2a31bc263d25a", "03ec695ce6a1ae2f"]
+
+
+def test_a_field_of_a_later_version_changes_no_id() -> None:
+    later = Endpoint.FromString(SOURCE.SerializeToString() + b"\xfa\x01\x03abc")  # field 31, unknown here
+    path = Path(source=later, endpoint=DESTINATION, type_p=TypeP(protocol=PROTOCOL_ICMP_ECHO, ip_version=4))
+    assert path.SerializeToString() != canonical(path)
+    known = Path(source=SOURCE, endpoint=DESTINATION, type_p=TypeP(protocol=PROTOCOL_ICMP_ECHO, ip_version=4))
+    assert canonical(path) == canonical(known)

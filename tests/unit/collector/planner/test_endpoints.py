@@ -13,7 +13,7 @@ ENDS = {end.node: end for end in placed_endpoints(fleet({"a": [2, 1], "b": [1]},
     [
         ("a1-1", "a1-2", ("nic:a1-1/eth0", "nic:a1-2/eth0")),
         ("a1-1", "a2-1", ("nic:a1-1/eth0", "nic:a2-1/eth0", "uplink:a/a1", "uplink:a/a2")),
-        ("a2-1", "b1-1", ("nic:a2-1/eth0", "nic:b1-1/eth0", "uplink:a/a2", "uplink:b/b1", "site_link:a-b")),
+        ("a2-1", "b1-1", ("nic:a2-1/eth0", "nic:b1-1/eth0", "uplink:a/a2", "uplink:b/b1", "site_link:a|b")),
     ],
 )
 def test_tokens_are_the_same_in_both_directions(a: str, b: str, expected: tuple[str, ...]) -> None:
@@ -21,7 +21,7 @@ def test_tokens_are_the_same_in_both_directions(a: str, b: str, expected: tuple[
 
 
 def test_only_uplinks_may_carry_more_than_one_test() -> None:
-    assert [capacity(token, 4) for token in ("nic:a1-1/eth0", "uplink:a/a1", "site_link:a-b")] == [1, 4, 1]
+    assert [capacity(token, 4) for token in ("nic:a1-1/eth0", "uplink:a/a1", "site_link:a|b")] == [1, 4, 1]
 
 
 def test_what_nobody_can_connect_to_is_always_the_client() -> None:

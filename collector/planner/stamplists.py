@@ -1,0 +1,99 @@
+"""Who probes whom with STAMP, over which source ports and how often, and whom each reflector answers. Pure.
+
+The pairs are those of the echo probes, targets left out: only our own agents reflect. Each pair gets
+``measure.stamp.ports`` source ports, four fifths of which stay while the others change every hour. The rate
+(``measure.stamp.rate``) is one of its own, beside that of echo: a node sends at most the sum of both.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bandwitness.v1.plan_pb2 import StampTarget
+from collector.config import Config, Stamp
+from collector.planner import PlanError
+from collector.planner.endpoints import PlacedEndpoint, lanes, racks
+from collector.planner.pinglists import ALL_PEERS_UP_TO, MS, intervals, peers
+from collector.windows import SECOND
+
+PAYLOAD_BYTES = 44  # the base packet of RFC 8762
+# Above what Linux gives out (net.ipv4.ip_local_port_range), below the ports that rotate (agent/probe/stamp_ports.py).
+FIRST_SOURCE_PORT = 61_000
+
+
+@dataclass(frozen=True, slots=True)
+class Stamplists:
+    targets: dict[str, list[StampTarget]] = field(default_factory=dict)  # by node
+    senders: dict[str, list[str]] = field(default_factory=dict)  # by node: addresses that its reflector answers
+
+
+def stamplists(config: Config, endpoints: Sequence[PlacedEndpoint], day: int) -> Stamplists:
+    """What each node probes on ``day``, and whom it answers; nothing where STAMP is off.
+
+    Peers turn by day and plans arrive at each node at its own time, so a reflector answers the senders of the day
+    before and after too.
+
+    Raises:
+        PlanError: with ``measure.stamp.interval`` a node would exceed ``measure.stamp.rate``.
+    """
+    stamp = config.measure.stamp
+    if not stamp.enabled:
+        return Stamplists()
+    by_lane = {lane: racks(found) for lane, found in lanes(endpoints).items()}
+    days = [None] if len(config.nodes) <= ALL_PEERS_UP_TO else [day, day - 1, day + 1]
+    near: dict[str, list[StampTarget]] = {node.name: [] for node in config.nodes}
+    far: dict[str, list[StampTarget]] = {node.name: [] for node in config.nodes}
+    senders: dict[str, set[str]] = {node.name: set() for node in config.nodes}
+    for source in endpoints:
+        in_reach = by_lane[source.lane, source.ip_version]
+        for turn, chosen in enumerate(days):
+            for peer in peers(source, in_reach, chosen):
+                senders[peer.node].add(source.address)
+                if turn == 0:
+                    same_rack = (peer.site, peer.rack) == (source.site, source.rack)
+                    (near if same_rack else far)[source.node].append(_target(source, peer, config))
+    problems: list[str] = []
+    for node in config.nodes:
+        problems += _set_intervals(node.name, near[node.name], far[node.name], stamp)
+    if problems:
+        raise PlanError(problems)
+    return Stamplists(
+        {node.name: near[node.name] + far[node.name] for node in config.nodes},
+        {node: sorted(found) for node, found in senders.items()},
+    )
+
+
+def _target(source: PlacedEndpoint, peer: PlacedEndpoint, config: Config) -> StampTarget:
+    stamp, echo = config.measure.stamp, config.measure.echo
+    rotating = stamp.ports // 5
+    return StampTarget(
+        source=source.message,
+        endpoint=peer.message,
+        destination_port=stamp.port,
+        source_port=range(FIRST_SOURCE_PORT, FIRST_SOURCE_PORT + stamp.ports - rotating),
+        rotating_ports=rotating,
+        payload_bytes=PAYLOAD_BYTES,
+        dscp=stamp.dscp,
+        waiting_time_ns=echo.waiting_time if peer.site == source.site else echo.waiting_time_across_sites,
+    )
+
+
+def _set_intervals(node: str, near: Sequence[StampTarget], far: Sequence[StampTarget], stamp: Stamp) -> list[str]:
+    """Sets the interval of each target's paths; gives back what cannot be, if anything."""
+    if not near and not far:
+        return []
+    if stamp.interval is None:
+        near_ns, far_ns = intervals(stamp.ports * len(near), stamp.ports * len(far), stamp.rate)
+    else:
+        near_ns = far_ns = stamp.interval
+    for targets, interval_ns in ((near, near_ns), (far, far_ns)):
+        for target in targets:
+            target.interval_ns = interval_ns
+    count = stamp.ports * (len(near) + len(far))
+    if stamp.interval is None or count * SECOND / stamp.interval <= stamp.rate:
+        return []
+    problem = (
+        f"{node} would send {count * SECOND / stamp.interval:g} STAMP probes/s ({len(near) + len(far)} peers × "
+        f"{stamp.ports} ports, one probe each {stamp.interval / MS:g} ms), but measure.stamp.rate allows "
+        f"{stamp.rate:g}; make measure.stamp.interval longer or the rate larger"
+    )
+    return [problem]
