@@ -8,6 +8,7 @@ from collector.config.schema import DAY_S, SECOND, Measure, Rules, Throughput
 MS = SECOND // 1000
 MINUTE = 60 * SECOND
 DAY = DAY_S * SECOND
+SOURCE_PORTS = (61_000, 62_063)  # of STAMP probes
 Faults = Iterator[tuple[Place, str]]
 Bound = tuple[Place, "int | None", int, int]  # value, at least, at most; ns
 
@@ -32,6 +33,7 @@ def measure_faults(measure: Measure) -> Faults:
         (("measure", "echo", "interval"), echo.interval, 20 * MS, 3600 * SECOND),
         (("measure", "echo", "waiting_time"), echo.waiting_time, 10 * MS, 10 * SECOND),
         (("measure", "echo", "waiting_time_across_sites"), echo.waiting_time_across_sites, 10 * MS, 10 * SECOND),
+        (("measure", "stamp", "interval"), measure.stamp.interval, 20 * MS, 3600 * SECOND),
         # 30 s is the cap on the harm one test may do.
         (("measure", "throughput", "duration"), throughput.duration, SECOND, 30 * SECOND),
         (("measure", "throughput", "omit"), throughput.omit, 0, 10 * SECOND),
@@ -40,6 +42,9 @@ def measure_faults(measure: Measure) -> Faults:
         (("measure", "throughput", "offline_test_grace"), throughput.offline_test_grace, 0, 7 * DAY),
     )
     yield from _throughput(throughput)
+    if SOURCE_PORTS[0] <= measure.stamp.port <= SOURCE_PORTS[1]:
+        expected = f"expected a port outside of {SOURCE_PORTS[0]} to {SOURCE_PORTS[1]}, which probes are sent from"
+        yield ("measure", "stamp", "port"), f"{expected}, found {measure.stamp.port}"
 
 
 def _throughput(throughput: Throughput) -> Faults:

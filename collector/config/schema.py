@@ -158,6 +158,17 @@ class Echo(msgspec.Struct, frozen=True, kw_only=True):
     dscp: Annotated[int, msgspec.Meta(ge=0, le=63)] = 0
 
 
+class Stamp(msgspec.Struct, frozen=True, kw_only=True):
+    """STAMP (RFC 8762) between our own agents, over several source ports a pair."""
+
+    enabled: bool = False  # a path a port: what is kept of a pair multiplies by their number
+    ports: Annotated[int, msgspec.Meta(ge=1, le=64)] = 16  # a fifth of them change every hour
+    rate: Annotated[float, msgspec.Meta(ge=0.1, le=5000)] = 10.0  # probes/s per node in all, beside those of echo
+    interval: Duration | None = None  # per port; without it from rate, peers and ports, 100 ms at least
+    port: Annotated[int, msgspec.Meta(ge=862, le=65535)] = 8620  # of the reflectors
+    dscp: Annotated[int, msgspec.Meta(ge=0, le=63)] = 0
+
+
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True
     duration: Duration = Duration(10 * SECOND)
@@ -194,6 +205,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
     flush: Duration = Duration(2 * SECOND)
     echo: Echo = Echo()
+    stamp: Stamp = Stamp()
     throughput: Throughput = Throughput()
     counters: Counters = Counters()
     plan_expiry: Duration = Duration(DAY_S * SECOND)
