@@ -27,9 +27,10 @@ for program in "${programs[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null || missing+=("$program")
 done
 
+# The system's own comes first: every user of this machine can run it.
 find_python() {
   local candidate
-  for candidate in "${PYTHON:-python3}" python3.13 python3.12 python3.11; do
+  for candidate in "${PYTHON:-/usr/bin/python3}" python3 python3.13 python3.12 python3.11; do
     if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
       printf '%s' "$candidate"; return
     fi
@@ -67,3 +68,4 @@ if [ "$(cat "$stamps/$set" 2>/dev/null)" != "$(stamp_of "$set")" ]; then
     [ "$smaller" != "$set" ] || break
   done
 fi
+say "Everything is in place."

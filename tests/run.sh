@@ -5,13 +5,13 @@
 #   tests/run.sh [pytest words]  only those, for example: tests/run.sh tests/unit -k chain
 set -euo pipefail
 cd "$(dirname "$0")/.."
+case "${1:-}" in -h | --help) sed -n '2,5p' tests/run.sh; exit ;; esac
 deploy/setup.sh --tests
 export PATH="$PWD/.venv/bin:$PATH:/usr/sbin:/sbin"
 
 case "${1:-}" in
   '') long='not long' ;;
   --all) long='long or not long' ;;
-  -h | --help) sed -n '2,5p' "$0"; exit ;;
   *) exec pytest "$@" ;;
 esac
 
