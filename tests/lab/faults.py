@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import re
 import signal
 import subprocess
 import time
@@ -123,3 +124,65 @@ class CompetingTenant:
 
     def _listens(self, port: int) -> bool:
         return bool(self._lab.run(TENANT_PEER, ["ss", "-Hltn", f"sport = :{port}"]).strip())
+
+
+# ---------------------------------------------------------------- one rule, and how many packets it has met
+
+ECHO = "icmp type { echo-request, echo-reply }"
+
+
+def share(ratio: float, seed: int) -> str:
+    """An nft condition that chooses ``ratio`` of the ICMP packets by a hash of addresses, id and sequence.
+
+    nft's ``numgen random`` cannot be seeded. With the hash, which of a path's packets are met follows from the seed.
+    """
+    if not 0 < ratio <= 1:
+        raise ValueError(f"a ratio lies above 0 and is at most 1, not {ratio}")
+    fields = "ip saddr . ip daddr . icmp id . icmp sequence"
+    return f"jhash {fields} mod 1000000 seed {seed + 1:#x} < {math.ceil(ratio * 1_000_000)}"
+
+
+class Injected:
+    """A rule that is in place."""
+
+    def __init__(self, lab: Lab, namespace: str | None, table: str) -> None:
+        self._lab, self._namespace, self._table = lab, namespace, table
+
+    def packets(self) -> int:
+        """How many packets it has met so far."""
+        text = self._lab.run(self._namespace, ["nft", "list", "table", "netdev", self._table])
+        match = re.search(r"counter packets (\d+)", text)
+        assert match, text
+        return int(match[1])
+
+    def stop(self) -> int:
+        """Lets all packets pass from now on; how many it had met by then."""
+        self._lab.run(self._namespace, ["nft", "insert", "rule", "netdev", self._table, "arriving", "accept"])
+        return self.packets()
+
+
+@contextlib.contextmanager
+def injected(
+    lab: Lab, namespace: str | None, nic: str, condition: str, verdict: str, *, name: str = "injected"
+) -> Iterator[Injected]:
+    """One counted nft rule where packets arrive at ``nic``, for as long as the block runs.
+
+    Args:
+        lab: an open lab.
+        namespace: where the NIC is; None: the fabric.
+        nic: the device.
+        condition: nft matches, such as ``ECHO`` and ``share(...)`` in one line.
+        verdict: what becomes of the packets met: ``drop``, ``dup to p-gpu-r1-01``.
+        name: of the rule's table; one at a time for each namespace.
+    """
+    rules = (
+        f"table netdev {name} {{ chain arriving {{\n"
+        f"  type filter hook ingress device {nic} priority 0\n"
+        f"  {condition} counter {verdict}\n}}\n}}\n"
+    )
+    lab.run(namespace, ["nft", "-f", "-"], text=rules)
+    try:
+        yield Injected(lab, namespace, name)
+    finally:
+        with contextlib.suppress(LabError):  # the lab may be closing
+            lab.run(namespace, ["nft", "delete", "table", "netdev", name])

@@ -1,0 +1,56 @@
+"""Holds echo replies back: ``python -m tests.lab.relay FROM_NIC TO_NIC SOURCE DESTINATION SECONDS``.
+
+Takes the replies of SOURCE to DESTINATION as they arrive at FROM_NIC, before any rule of the firewall, and sends each
+on at TO_NIC when its time has come, never before. A rule at FROM_NIC has to drop the originals.
+"""
+
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+
+ETH_P_ALL = 3
+LONGEST_QUEUE = 10_000
+ETHERNET_BYTES, IP_BYTES = 14, 20
+
+
+def is_reply(frame: bytes, source: bytes, destination: bytes) -> bool:
+    """Whether an Ethernet frame holds an echo reply over IPv4, without options, between these addresses."""
+    return (
+        len(frame) > ETHERNET_BYTES + IP_BYTES
+        and frame[12:15] == b"\x08\x00\x45"
+        and frame[23] == socket.IPPROTO_ICMP
+        and frame[26:30] == source
+        and frame[30:34] == destination
+        and frame[34] == 0
+    )
+
+
+def main(words: Sequence[str]) -> None:
+    """Runs until it is killed."""
+    from_nic, to_nic, source, destination, seconds = words
+    ends = socket.inet_aton(source), socket.inet_aton(destination)
+    hold_ns = round(float(seconds) * 1e9)
+    held: deque[tuple[int, bytes]] = deque(maxlen=LONGEST_QUEUE)
+    with (
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as arriving,
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as leaving,
+    ):
+        arriving.bind((from_nic, ETH_P_ALL))
+        leaving.bind((to_nic, 0))
+        while True:
+            wait_ns = held[0][0] - time.monotonic_ns() if held else 1_000_000_000
+            if wait_ns <= 0:
+                leaving.send(held.popleft()[1])
+                continue
+            arriving.settimeout(wait_ns / 1e9)
+            with suppress(TimeoutError):
+                frame, (_, _, kind, *_) = arriving.recvfrom(2048)
+                if kind != socket.PACKET_OUTGOING and is_reply(frame, *ends):
+                    held.append((time.monotonic_ns() + hold_ns, frame))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
