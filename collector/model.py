@@ -59,6 +59,8 @@ class PathRow:
     dscp: int
     profile_id: int | None
     definition: bytes  # the serialised Path the id is the hash of
+    source_port: int = 0  # 0 where the protocol has none or it changes from probe to probe
+    destination_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,20 @@ class RoundTripSamples:
     outcomes: object  # uint8
     round_trip_delays_ns: object  # int64
     marks: Sequence[tuple[int, int, int, int | None]] = ()  # path id, sequence, PacketMark, delay
+
+
+@dataclass(frozen=True, slots=True)
+class OneWayLossRow:
+    """Packets of one path lost in one direction between two that came back."""
+
+    source: Source
+    entry: int  # place in the record
+    path_id: int
+    direction: int  # LossDirection
+    first_sequence: int
+    last_sequence: int
+    lost: int
+    send_time_ns: int  # of the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +296,7 @@ class Attempt:
     client_run: RunRow | None
     server_run: RunRow | None
     disagreement: str = ""  # what the two ends say differently
+    valid: bool = False  # its result enters verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,3 +480,37 @@ class PathStatus:
     delay_p99_ns: int | None
     loaded: bool | None
     throughput: ThroughputStatus | None
+    source_port: int | None = None  # None where it is no part of the path
+
+
+@dataclass(frozen=True, slots=True)
+class PortLoss:
+    """STAMP packets of one pair over one source port."""
+
+    source_port: int
+    sent: int
+    lost: int
+    forward_lost: int
+    reverse_lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairLoss:
+    """STAMP between two endpoints over a stretch of time, all source ports together and each by itself.
+
+    What of ``lost`` is in neither direction is not known to be in one: lost across a reflector's new start, or with no
+    reply behind it yet. A gap counts to the time of its first packet.
+    """
+
+    src: str
+    dst: str
+    lane: str
+    src_address: str
+    dst_address: str
+    sent: int
+    lost: int
+    loss_ratio: float | None
+    forward_lost: int
+    reverse_lost: int
+    either_lost: int
+    ports: Sequence[PortLoss]

@@ -101,12 +101,18 @@ def valid(client: RunRow | None, server: RunRow | None, *, settled: bool, conten
     doubt flagged at either end, no collision with another test of ours. ``settled``: no server record is to come."""
     if client is None or client.throughput_bps is None or contended:
         return False
-    if server is None:
-        ends: tuple[RunRow, ...] = (client,)
-        if not settled:
-            return False
-    else:
-        ends = (client, server)
-        if server.outcome != RUN_OUTCOME_OK:
-            return False
-    return not any(run.gates_tripped or set(run.flags) - HARMLESS_FLAGS for run in ends)
+    if server is None and not settled:
+        return False
+    return not doubts(client, server)
+
+
+def doubts(client: RunRow | None, server: RunRow | None) -> list[str]:
+    """What keeps a result that the client calls ok out of verdicts, as far as the records of its two ends say."""
+    found = []
+    if server is not None and server.outcome != RUN_OUTCOME_OK:
+        found.append(f"server {outcome_name(server.outcome)}")
+    for end, run in (("client", client), ("server", server)):
+        if run is not None:
+            found += [f"{end} {gate}" for gate in run.gates_tripped]
+            found += [f"{end} {flag}" for flag in sorted(set(run.flags) - HARMLESS_FLAGS)]
+    return found

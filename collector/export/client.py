@@ -45,10 +45,11 @@ def fetch_items(url: str, resource: str, **parameters: str | None) -> list[dict[
     Raises:
         ApiError: nobody answers, or the collector refuses.
     """
+    base = url if "://" in url else f"http://{url}"
     items: list[dict[str, Any]] = []
     query = {name: value for name, value in parameters.items() if value is not None}
     for _ in range(MAX_PAGES):
-        page = _get(f"{url.rstrip('/')}/api/v1/{resource}?{urllib.parse.urlencode(query)}")
+        page = _get(f"{base.rstrip('/')}/api/v1/{resource}" + (f"?{urllib.parse.urlencode(query)}" if query else ""))
         try:
             items += page["items"]
             following = page["next"]

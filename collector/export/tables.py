@@ -67,7 +67,7 @@ def _verdict(item: Item) -> str:
         return "loaded" if item["loaded"] else ""
     if throughput["swing_ratio"] is None:
         return "not enough tests"
-    return "flagged" if throughput["flagged"] else "ok"
+    return "flagged" if throughput["flagged"] else "steady"
 
 
 def _node_state(item: Item) -> str:
@@ -99,7 +99,6 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("not working", lambda item: "; ".join(f"{part['part']}: {part['state']}" for part in item["parts"])),
     ),
     "paths": (
-        Column("path", lambda item: item["path_id"]),
         Column("from", lambda item: item["src"]),
         Column("to", lambda item: item["dst"]),
         Column("lane", lambda item: item["lane"]),
@@ -112,6 +111,7 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("peak", lambda item: rate(_throughput("peak_bps")(item)), right=True),
         Column("swing", lambda item: percent(_throughput("swing_ratio")(item)), right=True),
         Column("verdict", _verdict),
+        Column("path", lambda item: item["path_id"]),
     ),
     "incidents": (
         Column("incident", lambda item: item["incident_id"][:12]),
@@ -128,9 +128,9 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("to", lambda item: item["client" if item["reverse"] else "server"]["node"]),
         Column("lane", lambda item: item["client"]["lane"]),
         Column("window", lambda item: item["window"]),
-        Column("state", lambda item: item["category"]),
-        Column("outcome", lambda item: "" if item["category"] == "pending" else item["outcome"]),
+        Column("outcome", lambda item: "pending" if item["category"] == "pending" else item["outcome"]),
         Column("result", lambda item: rate((item["client_run"] or {}).get("throughput_bps")), right=True),
+        Column("left out of verdicts", lambda item: item["left_out"]),
         Column("why", lambda item: item["reason"]),
     ),
     "accounting": (
@@ -151,6 +151,8 @@ def build(resource: str, items: Sequence[Item]) -> Table:
     """The table of one resource."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     columns = COLUMNS[resource]
+    if resource == "paths":  # the API's order is that of the ids, which says nothing to people
+        items = sorted(items, key=lambda item: (item["src"], item["dst"], item["lane"], item["protocol"]))
     for column in columns:
         table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
     for item in items:

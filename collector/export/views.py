@@ -14,6 +14,7 @@ from typing import Any
 
 from bandwitness.v1.plan_pb2 import SlotPurpose, WindowKind
 from bandwitness.v1.record_pb2 import BatchClass, Protocol, RunOutcome, RunRole
+from collector.analysis.accounting import doubts
 from collector.model import Attempt
 
 MAX_PAGE = 10_000
@@ -93,11 +94,22 @@ def _value(name: str, value: Any) -> Any:
     return value
 
 
+def left_out(attempt: Attempt) -> str:
+    """Why a result that is there enters no verdict; empty where it does, or where there is none."""
+    if attempt.category != "ok" or attempt.valid:
+        return ""
+    reasons = doubts(attempt.client_run, attempt.server_run)
+    if not reasons and attempt.server_run is None:
+        reasons = ["the server's record is waited for"]
+    return ", ".join(reasons) or "other tests ran at the same time"
+
+
 def item(row: Any) -> dict[str, Any]:
     """One row."""
     if isinstance(row, Attempt):
         rest = {field.name: getattr(row, field.name) for field in dataclasses.fields(row) if field.name != "slot"}
-        return item(row.slot) | {name: _value(name, value) for name, value in rest.items()}
+        shown = {name: _value(name, value) for name, value in rest.items()}
+        return item(row.slot) | shown | {"left_out": left_out(row)}
     return {
         field.name.removesuffix("_ns") if field.name.endswith("_time_ns") else field.name: _value(
             field.name, getattr(row, field.name)

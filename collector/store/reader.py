@@ -19,6 +19,7 @@ from collector.model import (
     Attempt,
     Incident,
     NodeRow,
+    PairLoss,
     PathStatus,
     RoundTripWindow,
     RunRow,
@@ -29,6 +30,7 @@ from collector.store.counting import count_slots
 from collector.store.database import open_reader
 from collector.store.newest import newest_windows
 from collector.store.nodes import node_rows
+from collector.store.pairs import pair_losses
 from collector.store.rows import (
     read_alert,
     read_incident,
@@ -74,6 +76,11 @@ class Reader:
             for path in paths
         ]
 
+    def pairs(self, from_ns: int, to_ns: int) -> list[PairLoss]:
+        """STAMP of all pairs in ``[from, to)``: loss by direction and by source port."""
+        with self._engine.begin() as connection:
+            return pair_losses(connection, from_ns, to_ns)
+
     def incidents(self, from_ns: int, to_ns: int, active_only: bool = False) -> list[Incident]:
         """Incidents that were open at some time in ``[from, to)``, oldest first."""
         table = tables.incidents
@@ -111,6 +118,7 @@ class Reader:
                 client_run=by_slot.get((slot.slot_id, RUN_ROLE_CLIENT, slot.client.node)),
                 server_run=by_slot.get((slot.slot_id, RUN_ROLE_SERVER, slot.server.node)),
                 disagreement=row["disagreement"],
+                valid=row["valid"],
             )
             for row, slot in ((row, read_slot(dict(row))) for row in planned)
         ]

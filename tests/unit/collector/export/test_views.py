@@ -1,14 +1,17 @@
 """Rows as JSON values, times and paging."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bandwitness.v1.plan_pb2 import SLOT_PURPOSE_PAIR, WINDOW_KIND_PEAK
-from bandwitness.v1.record_pb2 import RUN_OUTCOME_REFUSED
+from bandwitness.v1.record_pb2 import RUN_OUTCOME_OK, RUN_OUTCOME_REFUSED
 from collector.export import views
 from collector.export.views import BadQueryError
-from collector.model import Attempt, Element, EndpointRow, Incident, SlotRow
+from collector.model import Attempt, Element, EndpointRow, Incident, RunRow, SlotRow, Source
 
 A = EndpointRow("a", "eth0", "198.18.1.1", "rail0")
 B = EndpointRow("b", "eth0", "198.18.1.2", "rail0")
@@ -56,7 +59,33 @@ def test_a_slot_with_its_outcome_is_one_flat_item() -> None:
         "client_run": None,
         "server_run": None,
         "disagreement": "",
+        "valid": False,
+        "left_out": "",
     }
+
+
+def run(**changes: Any) -> RunRow:
+    source = Source("a", b"c" * 16, 1, 1, 0, 1)
+    row = RunRow(source, b"\x01" * 16, 1, 255, 1, RUN_OUTCOME_OK, "", 0, 1, "3.12", 1e9, None, 1, 1, False, None)
+    return replace(row, **changes)
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "reason"),
+    [
+        ({"flags": ("exceeds_port_speed", "retried")}, {}, "client exceeds_port_speed"),
+        ({"gates_tripped": ("test_cpu",)}, {"gates_tripped": ("clock",)}, "client test_cpu, server clock"),
+        ({}, {"outcome": RUN_OUTCOME_REFUSED}, "server refused"),
+        ({}, {}, "other tests ran at the same time"),
+        ({}, None, "the server's record is waited for"),
+    ],
+)
+def test_a_result_that_enters_no_verdict_says_why(
+    client: dict[str, Any], server: dict[str, Any] | None, reason: str
+) -> None:
+    ends = (run(**client), None if server is None else run(**server))
+    assert views.item(Attempt(SLOT, "ok", RUN_OUTCOME_OK, *ends))["left_out"] == reason
+    assert views.item(Attempt(SLOT, "ok", RUN_OUTCOME_OK, *ends, valid=True))["left_out"] == ""
 
 
 def test_what_is_absent_stays_absent() -> None:
