@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,13 @@ FAILED = 1
 WRONG_USE = 2  # also click's own exit code for wrong arguments
 
 
-def _load(path: str) -> Any:
+def _load(path: str, now: datetime | None = None) -> Any:
     """The configuration, or every fault on stderr and exit 2."""
     from bandwitness.settings import SettingsError
     from collector.config import load_config
 
     try:
-        return load_config(Path(path))
+        return load_config(Path(path), now=now)
     except SettingsError as error:
         click.echo(str(error), err=True)
         sys.exit(WRONG_USE)
@@ -58,8 +59,9 @@ def serve(config_path: str) -> None:
 @CONFIG
 @click.option("--json", "as_json", is_flag=True, help="print the result as JSON")
 def check(config_path: str, as_json: bool) -> None:
-    """Validate collector.yaml: every fault with line, column and key; and whether the fleet fits its windows."""
-    config = _load(config_path)
+    """Validate collector.yaml and the TLS files it names: every fault with line, column and key; and whether the
+    fleet fits its windows."""
+    config = _load(config_path, datetime.now(UTC))
     from collector.planner import PlanError
     from collector.planner.plan import build_plans
 

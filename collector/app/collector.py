@@ -12,8 +12,10 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+import grpc
 from sqlalchemy.exc import SQLAlchemyError
 
 from bandwitness.settings import SettingsError
@@ -21,9 +23,10 @@ from collector.analysis.runner import Runner
 from collector.app.figures import intake_of
 from collector.app.http import HttpListenError, HttpServer, listening_socket, url_of
 from collector.app.limits import AcceptErrors, raise_descriptor_limit
+from collector.app.pauses import note_pauses
 from collector.app.planning import Planning, windows_fixed
 from collector.clock import Clock, SystemClock
-from collector.config import Config, configuration_hash
+from collector.config import Config, Tls, configuration_hash, date_faults
 from collector.control import Control, KeyFileError, load_or_create_key
 from collector.export.http import Sources, create_app
 from collector.export.prometheus import PARTS, Exporter
@@ -56,7 +59,7 @@ def run(config: Config, config_path: Path) -> int:
     except LogError as error:
         words = f"{config_path}: collector.state_dir: {error}"
     except (SQLAlchemyError, sqlite3.Error) as error:
-        words = f"{config_path}: collector.state_dir: the store cannot be opened: {error}"
+        words = f"{config_path}: collector.state_dir: the store cannot be opened: {getattr(error, 'orig', error)}"
     print(words, file=sys.stderr)
     return WRONG_USE
 
@@ -71,7 +74,7 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
     """
     clock = clock or SystemClock()
     state = Path(config.collector.state_dir)
-    credentials = server_credentials(config.collector.tls) if config.collector.tls else None
+    credentials = _credentials(config.collector.tls, clock) if config.collector.tls else None
     digest = configuration_hash(config_path)
     stop = _stop_event()
     asyncio.get_running_loop().set_exception_handler(AcceptErrors(clock.monotonic_ns))
@@ -102,6 +105,7 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         server, port = await start_server(ingest, config.collector.grpc_listen, credentials)
         parts.push_async_callback(server.stop, _STREAMS_END_WITHIN_S)
 
+        watching = await parts.enter_async_context(_running(note_pauses(control, clock)))
         replanning = await parts.enter_async_context(_running(planning.run()))
         address = f"{config.collector.grpc_listen.rpartition(':')[0]}:{port}"
         print(
@@ -113,6 +117,7 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
             "analysis": lambda: runner.alive,
             "HTTP": lambda: not serving.done(),
             "planning": lambda: not replanning.done(),
+            "the watch for pauses": lambda: not watching.done(),
         }
         return await _until(stop, alive)
 
@@ -165,7 +170,7 @@ def _sources(reader: Reader, log: Log, runner: Runner, sessions: Sessions, clock
         failing = log.failing
         return {
             "log": str(failing) if failing is not None else "ok" if log.alive else "the writer has died",
-            "analysis": "ok" if runner.healthy else "a step failed and is tried again" if runner.alive else "has died",
+            "analysis": runner.health,
         }
 
     def warnings() -> dict[str, str]:
@@ -174,6 +179,13 @@ def _sources(reader: Reader, log: Log, runner: Runner, sessions: Sessions, clock
     parts = (*PARTS, intake_of(sessions, log))
     exporter = Exporter(lambda: runner.snapshot, complete_node, clock.wall_ns, parts)
     return Sources(reader, exporter.render, health, complete_node, warnings)
+
+
+def _credentials(tls: Tls, clock: Clock) -> grpc.ServerCredentials:
+    credentials = server_credentials(tls)
+    for key, message in date_faults(tls, datetime.fromtimestamp(clock.wall_ns() // 1_000_000_000, UTC)):
+        logger.warning("collector.tls.%s: %s; until then no agent can connect", key, message)
+    return credentials
 
 
 def _stop_event() -> asyncio.Event:

@@ -1,5 +1,5 @@
 """collector.yaml: ``schema`` says what it may hold, ``check`` and ``measure_check`` what only the whole file shows to
-be wrong, ``load`` reads it. Pure but for the functions that take a path.
+be wrong, ``load`` reads it, ``tls_files`` looks into the files it names. Pure but for the functions that take a path.
 """
 
 from collector.config.load import configuration_hash, load_config, read_config
@@ -27,6 +27,7 @@ from collector.config.schema import (
     parse_listen,
     parse_window,
 )
+from collector.config.tls_files import date_faults, file_faults
 
 __all__ = [
     "Collector",
@@ -50,6 +51,8 @@ __all__ = [
     "Unit",
     "Windows",
     "configuration_hash",
+    "date_faults",
+    "file_faults",
     "load_config",
     "parse_listen",
     "parse_window",

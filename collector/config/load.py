@@ -1,13 +1,16 @@
 """Reads collector.yaml."""
 
+from collections.abc import Iterator
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from bandwitness.settings import Fault, SettingsError, load
+from bandwitness.settings import Fault, Place, SettingsError, load
 from collector.config.check import faults
 from collector.config.schema import Config, Tls
+from collector.config.tls_files import date_faults, file_faults
 
 
 def read_config(text: str, source: str) -> Config:
@@ -19,19 +22,40 @@ def read_config(text: str, source: str) -> Config:
     return load(text, Config, source, check=faults, check_partial=True)
 
 
-def load_config(path: Path | str) -> Config:
-    """The configuration in the file at ``path``; files that it names are taken relative to it.
+def load_config(path: Path | str, *, now: datetime | None = None) -> Config:
+    """The configuration in the file at ``path``; files that it names are taken relative to it, and those of
+    ``collector.tls`` looked into.
+
+    Args:
+        path: of collector.yaml.
+        now: aware; that certificates are not valid then is a fault too. None: at the start a host's clock may be off,
+            and a collector without agents still shows what it has.
 
     Raises:
         SettingsError: with every fault, each at its line; also where the file cannot be read.
     """
-    config = read_config(_decoded(path), str(path))
     base = Path(path).resolve().parent
+
+    def check(config: Config) -> Iterator[tuple[Place, str]]:
+        yield from faults(config)
+        if config.collector.tls is None:
+            return
+        tls = _placed(config.collector.tls, base)
+        for found in (file_faults(tls), date_faults(tls, now) if now is not None else ()):
+            for key, message in found:
+                yield ("collector", "tls", key), message
+
+    config = load(_decoded(path), Config, str(path), check=check, check_partial=True)
     collector = replace(config.collector, state_dir=str(base / config.collector.state_dir))
     if collector.tls is not None:
-        files = {name: str(base / getattr(collector.tls, name)) for name in ("ca", "certificate", "key")}
-        collector = replace(collector, tls=Tls(**files))
+        collector = replace(collector, tls=_placed(collector.tls, base))
     return replace(config, collector=collector)
+
+
+def _placed(tls: Tls, base: Path) -> Tls:
+    """With whole paths; a name that could not be read stays None."""
+    names = {key: getattr(tls, key) for key in ("ca", "certificate", "key")}
+    return Tls(**{key: None if name is None else str(base / name) for key, name in names.items()})  # type: ignore[arg-type]
 
 
 def configuration_hash(path: Path | str) -> bytes:

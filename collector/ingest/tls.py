@@ -9,13 +9,13 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from collector.config import Tls
+from collector.config import Tls, file_faults
 
 NODE_URI = "bandwitness://node/"
 
 
 class TlsError(RuntimeError):
-    """A certificate or key file that cannot be used; the text names it."""
+    """Certificate or key files that cannot be used; a line for each fault, which names the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +33,12 @@ def server_credentials(tls: Tls) -> grpc.ServerCredentials:
     """Credentials that ask every client for a certificate of ``tls.ca``.
 
     Raises:
-        TlsError: a file is missing, unreadable or not PEM.
+        TlsError: a file is missing, unreadable, damaged or open to others, or they do not belong together.
     """
-    texts = {}
-    for name, begin in (("ca", b"CERTIFICATE"), ("certificate", b"CERTIFICATE"), ("key", b"PRIVATE KEY")):
-        path = Path(getattr(tls, name))
-        try:
-            texts[name] = path.read_bytes()
-        except OSError as error:
-            raise TlsError(f"collector.tls.{name}: {path}: {error.strerror}") from error
-        if begin not in texts[name]:
-            raise TlsError(f"collector.tls.{name}: {path}: no PEM {begin.decode()} in it")
-    return grpc.ssl_server_credentials(
-        [(texts["key"], texts["certificate"])], root_certificates=texts["ca"], require_client_auth=True
-    )
+    if faults := [f"collector.tls.{key}: {message}" for key, message in file_faults(tls)]:
+        raise TlsError("\n".join(faults))
+    ca, certificate, key = (Path(path).read_bytes() for path in (tls.ca, tls.certificate, tls.key))
+    return grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
 
 
 def identity_of(auth_context: Mapping[str, Iterable[bytes]]) -> Identity | None:

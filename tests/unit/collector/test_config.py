@@ -1,6 +1,7 @@
 """collector.yaml: what is accepted, its defaults, and every fault at its line."""
 
 import os
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from collector.config import (
     parse_window,
     read_config,
 )
-from collector.config.measure_check import shown
+from collector.config.measure_check import shown as shown_duration
+from tests.fakes.certificates import NOW, Authority
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "config"
@@ -38,7 +40,7 @@ def messages_of(text: str) -> list[str]:
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.yaml")), ids=lambda path: path.stem)
 def test_each_wrong_file_gives_exactly_its_messages(path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
-        load_config(path)
+        read_config(path.read_text(), path.name)
     text = "\n".join(str(fault) for fault in caught.value.faults) + "\n"
     expected = path.with_suffix(".txt")
     if os.environ.get(REFRESH):
@@ -157,12 +159,29 @@ def test_a_file_that_cannot_be_read_is_a_plain_message(tmp_path: Path) -> None:
 
 
 def test_files_are_taken_relative_to_the_file(tmp_path: Path) -> None:
+    Authority(tmp_path).issue("c")
+    certificate = (tmp_path / "c.pem").rename(tmp_path.parent / f"{tmp_path.name}.pem")
     path = tmp_path / "collector.yaml"
-    path.write_text("collector: {tls: {ca: ca.pem, certificate: /etc/c.pem, key: c.key}}\n" + MINIMAL)
+    path.write_text(f"collector: {{tls: {{ca: ca.pem, certificate: {certificate}, key: c.key}}}}\n" + MINIMAL)
     collector = load_config(path).collector
     assert collector.state_dir == str(tmp_path / "state")
     assert collector.tls is not None
-    assert (collector.tls.ca, collector.tls.certificate) == (str(tmp_path / "ca.pem"), "/etc/c.pem")
+    assert (collector.tls.ca, collector.tls.certificate) == (str(tmp_path / "ca.pem"), str(certificate))
+
+
+def test_faults_of_tls_files_stand_at_their_keys_beside_all_others(tmp_path: Path) -> None:
+    Authority(tmp_path).issue("c", start=timedelta(days=2), mode=0o644)
+    path = tmp_path / "collector.yaml"
+    path.write_text('collector: {tls: {ca: "a\\0", certificate: c.pem, key: c.key}, name: -x}\n' + MINIMAL)
+    with pytest.raises(SettingsError) as caught:
+        load_config(path, now=NOW)
+    key, certificate = tmp_path / "c.key", tmp_path / "c.pem"
+    shown = [str(fault) for fault in caught.value.faults]
+    assert shown[0] == "line 1:19 collector.tls.ca: the character U+0000 is not allowed in text"
+    assert shown[1].startswith(f"line 1:30 collector.tls.certificate: {certificate} is not valid before ")
+    assert shown[2] == f"line 1:50 collector.tls.key: {key} can be read by others (mode 0644): chmod 600 {key}"
+    assert shown[3].startswith("line 1:63 collector.name: ")
+    assert len(shown) == 4
 
 
 def test_text_that_is_not_utf8_is_named_at_its_place(tmp_path: Path) -> None:
@@ -192,7 +211,7 @@ def test_the_hash_is_that_of_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_durations_are_shown_without_fractions(duration_ns: int, expected: str) -> None:
-    assert shown(duration_ns) == expected
+    assert shown_duration(duration_ns) == expected
 
 
 def test_shape_and_meaning_are_reported_together() -> None:

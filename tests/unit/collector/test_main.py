@@ -1,12 +1,14 @@
 """Commands of bandwitness-collector: exit codes, and what they print for people and for programs."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from collector.__main__ import main
+from tests.fakes.certificates import Authority
 
 EXAMPLE = Path(__file__).parents[3] / "deploy/examples/collector.yaml"
 TIGHT = """
@@ -22,11 +24,42 @@ def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(main, list(arguments))
 
 
-def test_a_good_file_passes_and_says_what_it_holds() -> None:
-    done = invoke("check", "--config", str(EXAMPLE))
-    assert done.exit_code == 0
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    """The example with the files it names beside it."""
+    Authority(tmp_path).issue("collector")
+    file = tmp_path / "collector.yaml"
+    file.write_text(EXAMPLE.read_text().replace("pki/", ""))
+    return file
+
+
+def test_a_good_file_passes_and_says_what_it_holds(example: Path) -> None:
+    done = invoke("check", "--config", str(example))
+    assert (done.exit_code, done.stderr) == (0, "")
     assert "2 sites, 3 racks, 4 nodes, 2 targets" in done.output
-    assert json.loads(invoke("check", "--config", str(EXAMPLE), "--json").output)["counts"]["nodes"] == 4
+    assert json.loads(invoke("check", "--config", str(example), "--json").output)["counts"]["nodes"] == 4
+
+
+def test_tls_files_that_cannot_be_used_are_faults_for_check_and_serve(example: Path) -> None:
+    key = example.parent / "collector.key"
+    key.chmod(0o644)
+    (example.parent / "ca.pem").write_text("")
+    for command in ("check", "serve"):
+        done = invoke(command, "--config", str(example))
+        assert done.exit_code == 2
+        ca, mode = done.stderr.splitlines()
+        assert f"{example}: line 14:5 collector.tls.ca: {example.parent}/ca.pem holds no certificate in PEM" in ca
+        assert (
+            mode == f"{example}: line 16:5 collector.tls.key: {key} can be read by others (mode 0644): chmod 600 {key}"
+        )
+
+
+def test_an_expired_certificate_is_a_fault_for_check(example: Path) -> None:
+    Authority(example.parent).issue("collector", start=timedelta(days=-40))
+    done = invoke("check", "--config", str(example))
+    assert done.exit_code == 2
+    assert "collector.tls.certificate: " in done.stderr
+    assert "collector.pem has expired on " in done.stderr
 
 
 def test_every_fault_is_listed_and_the_exit_code_is_2(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from agent.config.file import AgentSection, FileFacts, SpoolSection, parse
-from collector.config import load_config, read_config
+from collector.config import read_config
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "deploy" / "examples"
 MINIMAL = """
@@ -32,7 +32,7 @@ def shown_keys(name: str) -> set[str]:
 
 
 def test_the_collectors_example_is_accepted_and_its_defaults_are_the_defaults() -> None:
-    example = load_config(EXAMPLES / "collector.yaml")
+    example = read_config((EXAMPLES / "collector.yaml").read_text(), "collector.yaml")
     defaults = read_config(MINIMAL, "collector.yaml")
     assert example.rules == defaults.rules
     assert example.sites[1].windows == defaults.sites[0].windows
@@ -44,7 +44,7 @@ def test_the_collectors_example_is_accepted_and_its_defaults_are_the_defaults() 
 
 
 def test_the_collectors_example_shows_every_key() -> None:
-    example = load_config(EXAMPLES / "collector.yaml")
+    example = read_config((EXAMPLES / "collector.yaml").read_text(), "collector.yaml")
     assert keys(type(example)) - shown_keys("collector.yaml") == set()
 
 
@@ -59,6 +59,6 @@ def test_the_agents_example_is_accepted_and_its_defaults_are_the_defaults() -> N
 
 
 def test_the_example_agent_is_a_node_of_the_example_collector() -> None:
-    nodes = {node.name for node in load_config(EXAMPLES / "collector.yaml").nodes}
+    nodes = {node.name for node in read_config((EXAMPLES / "collector.yaml").read_text(), "collector.yaml").nodes}
     text = (EXAMPLES / "agent.yaml").read_text()
     assert parse(text, "agent.yaml", Path("/etc"), look=lambda _: FileFacts(0o600, 0)).name in nodes
