@@ -113,12 +113,24 @@ class Control:
             LogError: as ``write``.
         """
         in_force = await asyncio.to_thread(self._look_back, {site.site for site in windows}, set(nodes))
-        started = CollectorStarted(
-            collector_id=self.name, configuration_hash=self._configuration_hash, software_version=VERSION
-        )
-        records = [Record(collector_started=started)]
+        records = [self._started()]
         records += [Record(windows_fixed=fixed) for fixed in windows if in_force.get(fixed.site) != fixed]
         await self.write(records)
+
+    async def resumed(self) -> None:
+        """Writes that the collector begins to listen anew, after it had stood still: as after a start.
+
+        Raises:
+            LogError: as ``write``.
+        """
+        await self.write([self._started()])
+
+    def _started(self) -> Record:
+        return Record(
+            collector_started=CollectorStarted(
+                collector_id=self.name, configuration_hash=self._configuration_hash, software_version=VERSION
+            )
+        )
 
     async def open_chain(self, opened: ChainOpened) -> None:
         """Writes the first sight of a chain; its batches may be acknowledged afterwards.

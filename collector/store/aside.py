@@ -12,6 +12,7 @@ from sqlalchemy.exc import DatabaseError
 
 KEPT = 3
 _WRECKED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_UNKNOWN_REVISION = "Can't locate revision"  # alembic has one kind of error for all
 _FOREIGN = sqlite3.SQLITE_ERROR  # tables that are there already, or not there, while the schema is brought up to date
 
 
@@ -22,8 +23,8 @@ def unusable(error: BaseException, *, opening: bool = False) -> str:
         error: what was raised.
         opening: while the schema was brought up to date.
     """
-    if isinstance(error, CommandError):  # alembic does not know the revision
-        return "it was made by a newer version"
+    if isinstance(error, CommandError):
+        return "it was made by a newer version" if _UNKNOWN_REVISION in str(error) else ""
     if not isinstance(error, DatabaseError):
         return ""
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
