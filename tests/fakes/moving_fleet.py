@@ -1,0 +1,118 @@
+"""Snapshots of a fleet that lives: each is a second later, its counters higher, now and then a test's result newer."""
+
+from collections.abc import Iterator
+
+from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_TCP_THROUGHPUT
+from collector.analysis.snapshot import DELAY_BOUNDS_NS, DelayHistogram, NicStatus, PathTotals, Snapshot
+from collector.model import Element, EndpointRow, Incident, NodeRow, PathStatus, ThroughputStatus
+from tests.fakes.fleet import fleet
+
+LANES = ("rail0", "rail1")
+SECOND = 1_000_000_000
+CONFIG = fleet({"a": [2, 2], "b": [1]}, lanes=LANES)
+NODES = tuple(node.name for node in CONFIG.nodes)  # a1-1, a1-2, a2-1, a2-2, b1-1
+RACK = {node.name: node.rack for node in CONFIG.nodes}
+BROKEN = "a2-2"  # its agent is away, its clock drifts, its echo probe lacks a right
+TARGET = "gw-telecom"
+
+
+def _endpoint(node: str, lane: str) -> EndpointRow:
+    return EndpointRow(node, f"eth{LANES.index(lane)}", "198.18.0.1", lane)
+
+
+def _crosses_racks(src: str, dst: str) -> bool:
+    return RACK[src] != RACK.get(dst)
+
+
+def _pairs() -> Iterator[tuple[int, str, str, str]]:
+    """Number, source, destination, lane."""
+    number = 0
+    for src in NODES:
+        for dst in (*NODES, TARGET):
+            for lane in LANES:
+                if dst not in (src, TARGET) or (dst == TARGET and lane == LANES[0]):
+                    number += 1
+                    yield number, src, dst, lane
+
+
+def _echo(now_ns: int, pair: tuple[int, str, str, str]) -> PathStatus:
+    number, src, dst, lane = pair
+    far = _crosses_racks(src, dst)
+    return PathStatus(
+        number, src, dst, _endpoint(src, lane), None if dst == TARGET else _endpoint(dst, lane), "198.18.0.2", lane,
+        PROTOCOL_ICMP_ECHO, now_ns - 10 * SECOND, 100, 2 * far, 0.02 * far, 90_000 + 200_000 * far,
+        250_000 + 900_000 * far, lane == LANES[1], None,
+    )  # fmt: skip
+
+
+def _test(start_ns: int, result: int, pair: tuple[int, str, str, str]) -> PathStatus:
+    number, src, dst, lane = pair
+    far = _crosses_racks(src, dst)
+    peak = (40e9 if far else 95e9) + 1e8 * result
+    status = ThroughputStatus(peak, start_ns + 3 * result * SECOND, 98e9, peak, 1 - peak / 98e9, far, 5, 5)
+    return PathStatus(
+        1000 + number, src, dst, _endpoint(src, lane), _endpoint(dst, lane), "198.18.0.2", lane,
+        PROTOCOL_TCP_THROUGHPUT, None, None, None, None, None, None, None, status,
+    )  # fmt: skip
+
+
+def _nodes(now_ns: int) -> Iterator[NodeRow]:
+    for node in CONFIG.nodes:
+        well = node.name != BROKEN
+        parts = () if well else ({"part": "echo", "state": "icmp_unavailable", "detail": ""},)
+        yield NodeRow(
+            node.name, node.site, node.rack, (), well, now_ns - (1 if well else 300) * SECOND, now_ns, "0.1.0", "3.18",
+            well, 2_000_000 if well else 90_000_000, 4096, 0 if well else 70, parts,
+        )  # fmt: skip
+
+
+def _incidents() -> Iterator[Incident]:
+    for rule, severity, kind, name in (
+        ("oversubscription", "warning", "uplink", "a1"),
+        ("loss", "critical", "rack_pair", "a1|a2"),
+        ("agent_silent", "warning", "agent", BROKEN),
+    ):
+        yield Incident(rule, rule, 1, Element(kind, name), severity, 1, None, 2, "", {})
+
+
+def moving_fleet(start_ns: int, seconds: int) -> Snapshot:
+    """What is known so many seconds after the start. Every part of the picture is filled."""
+    now_ns = start_ns + seconds * SECOND
+    pairs = list(_pairs())
+    tests = [pair for pair in pairs if pair[2] != TARGET]
+    racks = sorted(set(RACK.values()))
+    due = 10 + seconds // 2
+    return Snapshot(
+        made_time_ns=now_ns - SECOND,
+        nodes=tuple(_nodes(now_ns)),
+        paths={pair[0]: _echo(now_ns, pair) for pair in pairs}
+        | {1000 + pair[0]: _test(start_ns, seconds // 3, pair) for pair in tests},
+        totals={
+            number: PathTotals(number, src, (980 * seconds, 15 * seconds, 3 * seconds, 2 * seconds, 1, 2, 3), 0, 0)
+            for number, src, _, _ in pairs
+        },
+        delays=[
+            DelayHistogram(src, dst, lane, (*(0,) * 6, 900 * seconds, 90 * seconds, 10 * seconds, *(0,) * (
+                len(DELAY_BOUNDS_NS) - 8
+            )), 10**8 * seconds)
+            for src in racks for dst in (*racks, TARGET) for lane in LANES
+        ],
+        attempts={
+            (src, dst, lane, outcome): count
+            for _, src, dst, lane in tests
+            for outcome, count in (("ok", due), ("refused", 2), ("skipped_own_traffic", 3), ("lost", 1))
+        },
+        incidents=tuple(_incidents()),
+        nics=[
+            NicStatus(
+                node, f"eth{lane}", now_ns, 10**9 * seconds, 2 * 10**9 * seconds, 5e9, 11e9, 100 * 10**9, 0
+            )
+            for node in NODES for lane in range(len(LANES))
+        ],
+        batches={"evidence": 5 * seconds, "telemetry": 5 * seconds, "control": 2},
+        quarantined={"gap": 1},
+        unreadable_records=1,
+        rule_errors={"delay": 1},
+        step_errors=0,
+        lag_ns=SECOND,
+    )  # fmt: skip

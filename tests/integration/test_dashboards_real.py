@@ -1,0 +1,410 @@
+"""Every query of Grafana's dashboards, run by a real Prometheus that scraped our real exporter.
+
+Grafana's own part (filling in variables) is done here as Grafana documents it; no Grafana server takes part.
+"""
+
+import json
+import math
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from agent.probe.process import die_with_parent
+from collector.analysis.snapshot import Snapshot
+from collector.app.figures import intake_of
+from collector.export.exposition import Sample
+from collector.export.http import EXPOSITION_TYPE
+from collector.export.prometheus import PARTS, Exporter, Scrape
+from collector.ingest import Sessions
+from collector.log import Log
+from grafana.make_dashboards import DASHBOARDS
+from grafana.panels import Json
+from tests.fakes.moving_fleet import NODES, moving_fleet
+
+SECOND = 1_000_000_000
+SCRAPES = 10  # one a second: enough for three throughput results of each path
+ENOUGH_S = 60
+BUILT_IN = {"__interval": "1s", "__rate_interval": "10s", "__range": "10s"}
+
+Series = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """A running one, and what it saw."""
+
+    http: httpx2.Client
+    scraped_from: float  # some moment before the first scrape
+
+    def ask(self, path: str, **parameters: str | float | list[str]) -> Any:
+        answer = self.http.get(f"/api/v1/{path}", params=parameters).json()
+        assert answer["status"] == "success", (parameters, answer)
+        return answer["data"]
+
+    def instant(self, expr: str, at: float | None = None) -> list[Series]:
+        data = self.ask("query", query=expr, **({} if at is None else {"time": at}))
+        return [] if data["resultType"] == "scalar" else list(data["result"])
+
+    def range(self, expr: str, seconds: float = 8) -> list[Series]:
+        now = time.time()
+        return list(self.ask("query_range", query=expr, start=now - seconds, end=now, step=1)["result"])
+
+
+def until(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + ENOUGH_S
+    while not what():
+        assert time.monotonic() < deadline, "Prometheus does not come as far"
+        time.sleep(0.1)
+
+
+@contextmanager
+def serving(exporter: Exporter) -> Iterator[int]:
+    """The port at which ``exporter`` answers."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = exporter.render().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", EXPOSITION_TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@contextmanager
+def prometheus(directory: Path, target: int, scrapes: int = 2) -> Iterator[Prometheus]:
+    """Scrapes ``target`` each second; ended with the block."""
+    configuration = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "scrape_configs": [{"job_name": "bandwitness", "static_configs": [{"targets": [f"127.0.0.1:{target}"]}]}],
+    }
+    (directory / "prometheus.yml").write_text(json.dumps(configuration))
+    port, begun = free_port(), time.time()
+    command = [
+        *die_with_parent(), "prometheus", f"--config.file={directory}/prometheus.yml",
+        f"--storage.tsdb.path={directory}/data", f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn",
+    ]  # fmt: skip
+    with (directory / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as http:
+                server = Prometheus(http, begun)
+
+                def scraped() -> bool:
+                    assert process.poll() is None, (directory / "log").read_text()
+                    try:
+                        if http.get("/-/ready").status_code != 200:
+                            return False
+                    except httpx2.TransportError:
+                        return False
+                    times = server.instant("count_over_time(scrape_samples_scraped[1m])")
+                    return bool(times) and float(times[0]["value"][1]) >= scrapes
+
+                until(scraped)
+                yield server
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def broken(_: Scrape) -> Iterator[tuple[str, Sample]]:
+    raise OSError("no such device")
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """Has scraped a fleet in which every kind of figure exists."""
+    directory = tmp_path_factory.mktemp("full")
+    start = time.time_ns()
+    log, sessions = Log.open(directory / "collector"), Sessions()
+    sessions.statistics.refused_streams["PERMISSION_DENIED"] += 1
+
+    def snapshot() -> Snapshot:
+        log.statistics.groups += 3
+        log.statistics.commit_s += 0.01
+        return moving_fleet(start, (time.time_ns() - start) // SECOND)
+
+    parts = (*PARTS, intake_of(sessions, log), broken)
+    with (
+        serving(Exporter(snapshot, lambda node: node, parts=parts)) as port,
+        prometheus(directory, port, SCRAPES) as server,
+    ):
+        yield server
+    log.close()
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """Has scraped a collector that knows nothing yet."""
+    directory = tmp_path_factory.mktemp("empty")
+    exporter = Exporter(Snapshot, lambda node: node)
+    with serving(exporter) as port, prometheus(directory, port) as server:
+        yield server
+
+
+# ---------------------------------------------------------------- what Grafana does
+
+
+def fill_in(text: str, values: Mapping[str, list[str]]) -> str:
+    """As for a Prometheus data source: several values become a group of a regular expression."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name.isdigit():
+            return match[0]  # label_replace's
+        if name in BUILT_IN:
+            return BUILT_IN[name]
+        chosen = values[name]
+        return chosen[0] if len(chosen) == 1 else f"({'|'.join(map(escaped, chosen))})"
+
+    return re.sub(r"\$(\w+)", value, text)
+
+
+def escaped(value: str) -> str:
+    """For a regular expression inside a PromQL string."""
+    return re.sub(r"[\\^$*+?.()|\[\]{}]", lambda match: r"\\" + match[0], value)
+
+
+def options(server: Prometheus, variable: Json, values: Mapping[str, list[str]]) -> list[str]:
+    """What the variable offers."""
+    match = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"])
+    assert match, variable["query"]
+    return list(server.ask(f"label/{match[2]}/values", **{"match[]": fill_in(match[1], values)}))
+
+
+def choose(server: Prometheus, dashboard: Json, **chosen: str) -> dict[str, list[str]]:
+    """Each variable's value: as chosen, else All where it is offered, else the first one."""
+    values: dict[str, list[str]] = {}
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] != "query":
+            continue
+        offered = options(server, variable, values)
+        if variable["name"] in chosen:
+            assert chosen[variable["name"]] in offered
+            values[variable["name"]] = [chosen[variable["name"]]]
+        elif variable["includeAll"]:
+            values[variable["name"]] = [variable["allValue"]] if "allValue" in variable else offered or [""]
+        else:
+            values[variable["name"]] = offered[:1] or [""]
+    return values
+
+
+def figures(dashboard: Json) -> Iterator[Json]:
+    for panel in dashboard["panels"]:
+        yield from panel["panels"] if panel["type"] == "row" else [panel]
+
+
+def results(server: Prometheus, panel: Json, values: Mapping[str, list[str]]) -> list[list[Series]]:
+    """Of each query, at the end of the time range or over it."""
+    found = []
+    for target in panel["targets"]:
+        expr = fill_in(target["expr"], values)
+        found.append(server.instant(expr) if target["instant"] else server.range(expr))
+    return found
+
+
+# ---------------------------------------------------------------- what is expected of it
+
+each_dashboard = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard["uid"])
+
+
+def labels_of(series: Series) -> set[str]:
+    return set(series["metric"]) - {"__name__"}
+
+
+def points(series: Series) -> list[float]:
+    return [float(value) for _, value in series.get("values", [series.get("value")])]
+
+
+def legend(target: Json, series: Series) -> str:
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: series["metric"][match[1]], target["legendFormat"])
+
+
+def shown_columns(panel: Json) -> set[str]:
+    """Labels that a table shows, by its transformations."""
+    first, last = panel["transformations"][0], panel["transformations"][-1]
+    if first["id"] == "groupingToMatrix":
+        return {first["options"]["rowField"], first["options"]["columnField"]}
+    return {name for name in last["options"]["indexByName"] if not name.startswith("Value")}
+
+
+def check_shape(panel: Json, target: Json, found: list[Series]) -> None:
+    """Data of the shape that the panel's type and names ask for."""
+    where = (panel["title"], target["expr"])
+    assert found, where
+    for series in found:
+        assert any(math.isfinite(value) for value in points(series)), where
+    if panel["type"] == "stat":
+        assert len(found) == 1, where
+    elif panel["type"] in ("table", "barchart"):
+        assert [labels for labels in map(labels_of, found) if labels != shown_columns(panel)] == [], where
+    elif panel["type"] == "heatmap":
+        assert all(labels_of(series) == {"le"} for series in found), where
+        assert len(found) > 10, where
+    else:
+        assert panel["type"] == "timeseries"
+        for series in found:
+            assert legend(target, series), where  # every label that it names is there
+    if panel["fieldConfig"]["defaults"]["unit"] == "percentunit":
+        assert all(-1 <= value <= 1.5 for series in found for value in points(series) if math.isfinite(value)), where
+
+
+@each_dashboard
+def test_every_variable_offers_values(full: Prometheus, dashboard: Json) -> None:
+    values = choose(full, dashboard)
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            assert options(full, variable, values), variable["name"]
+
+
+@each_dashboard
+def test_every_query_returns_what_its_panel_shows(full: Prometheus, dashboard: Json) -> None:
+    values = choose(full, dashboard)
+    for panel in figures(dashboard):
+        for target, found in zip(panel["targets"], results(full, panel, values), strict=True):
+            check_shape(panel, target, found)
+
+
+@each_dashboard
+def test_lines_of_one_graph_have_names_of_their_own(full: Prometheus, dashboard: Json) -> None:
+    values = choose(full, dashboard)
+    if any("repeat" in row for row in dashboard["panels"]):
+        values["node"] = values["node"][:1]  # opened for one node at a time
+    for panel in figures(dashboard):
+        if panel["type"] == "timeseries":
+            names = [
+                legend(target, series)
+                for target, found in zip(panel["targets"], results(full, panel, values), strict=True)
+                for series in found
+            ]
+            assert len(set(names)) == len(names), panel["title"]
+
+
+@each_dashboard
+def test_annotations_say_what_is_open(full: Prometheus, dashboard: Json) -> None:
+    (annotation,) = dashboard["annotations"]["list"]
+    found = full.range(annotation["expr"])
+    assert len(found) == 3
+    for series in found:
+        text = annotation["titleFormat"] + annotation["textFormat"] + annotation["tagKeys"]
+        assert set(re.findall(r"\{\{(\w+)\}\}", text)) <= labels_of(series)
+
+
+@each_dashboard
+def test_a_collector_without_data_leaves_panels_empty_and_no_query_fails(empty: Prometheus, dashboard: Json) -> None:
+    values = choose(empty, dashboard)
+    for panel in figures(dashboard):
+        for found in results(empty, panel, values):
+            assert all(not value for series in found for value in points(series)) or "collector" in json.dumps(
+                panel["targets"]
+            ), panel["title"]
+
+
+def test_counts_are_zero_where_nothing_is_wrong_and_empty_where_nobody_looked(empty: Prometheus) -> None:
+    counted = [panel for dashboard in DASHBOARDS for panel in figures(dashboard) if " or 0 * max(" in json.dumps(panel)]
+    assert len(counted) >= 7
+    for panel in counted:
+        expr = fill_in(panel["targets"][0]["expr"], {name: [".*"] for name in ("site", "rack", "node", "dst", "lane")})
+        assert [points(series) for series in empty.instant(expr)] == [[0.0]], panel["title"]
+        assert empty.instant(expr, at=empty.scraped_from - 1) == [], panel["title"]
+
+
+def board(name: str) -> Json:
+    (found,) = [dashboard for dashboard in DASHBOARDS if dashboard["uid"] == f"bandwitness-{name}"]
+    return found
+
+
+def panel_of(dashboard: Json, number: int) -> Json:
+    (found,) = [panel for panel in figures(dashboard) if panel["id"] == number]
+    return found
+
+
+def test_rack_and_node_narrow_what_is_shown(full: Prometheus) -> None:
+    fleet = board("fleet")
+    values = choose(full, fleet, rack="a1")
+    assert set(values["node"]) == {"a1-1", "a1-2"}
+    ((*cells,),) = results(full, panel_of(fleet, 11), values)
+    assert {cell["metric"]["src"] for cell in cells} == {"a1-1", "a1-2"}
+    values = choose(full, fleet, node="b1-1", lane="rail1")
+    ((*cells,),) = results(full, panel_of(fleet, 11), values)
+    assert {cell["metric"]["src"] for cell in cells} == {"b1-1"}
+
+
+def test_the_mesh_has_a_cell_for_each_pair(full: Prometheus) -> None:
+    fleet = board("fleet")
+    ((*cells,),) = results(full, panel_of(fleet, 13), choose(full, fleet))
+    assert len(cells) == len(NODES) * (len(NODES) - 1)
+    assert all(40e9 < points(cell)[0] < 100e9 for cell in cells)  # bit/s
+
+
+def test_racks_have_the_loss_of_their_nodes(full: Prometheus) -> None:
+    """20 of 1000 packets are lost on every path, whatever racks it joins; targets have no rack."""
+    fleet = board("fleet")
+    ((*cells,),) = results(full, panel_of(fleet, 15), choose(full, fleet))
+    assert len(cells) == 8  # of 3 × 3; the one node of b1 has nobody in its rack
+    assert [points(cell)[0] for cell in cells] == pytest.approx([0.02] * 8)
+
+
+def test_planned_tests_are_the_sum_of_how_they_ended(full: Prometheus) -> None:
+    oversubscription = board("oversubscription")
+    panel = panel_of(oversubscription, 3)
+    values = choose(full, oversubscription)
+    # In one query, so that no scrape comes between.
+    planned, *rest = (f"({fill_in(target['expr'], values)})" for target in panel["targets"])
+    ((series,),) = [full.instant(f"{planned} - {' - '.join(rest)}")]
+    assert points(series) == [0.0]
+    assert all(points(found[0])[0] > 0 for found in results(full, panel, values))
+
+
+def test_each_result_is_one_dot(full: Prometheus) -> None:
+    """Results come every three seconds; the graph's step is one."""
+    oversubscription = board("oversubscription")
+    ((*dots,),) = results(full, panel_of(oversubscription, 21), choose(full, oversubscription))
+    assert len(dots) == len(NODES) * (len(NODES) - 1) * 2
+    for series in dots:
+        assert 1 <= len(points(series)) <= 4
+        assert len(set(points(series))) == len(points(series))  # each is faster than the one before it
+
+
+def test_idle_and_loaded_are_apart(full: Prometheus) -> None:
+    path = board("path")
+    idle, loaded = results(full, panel_of(path, 11), choose(full, path))
+    assert {series["metric"]["lane"] for series in idle} == {"rail0"}
+    assert {series["metric"]["lane"] for series in loaded} == {"rail1"}
+
+
+def test_a_collector_that_is_gone_shows_as_down(tmp_path: Path) -> None:
+    scrape, critical = panel_of(board("itself"), 1), panel_of(board("fleet"), 1)
+    with ExitStack() as collector, ExitStack() as rest:
+        port = collector.enter_context(serving(Exporter(Snapshot, lambda node: node)))
+        server = rest.enter_context(prometheus(tmp_path, port))
+        shown = [[points(series) for series in results(server, panel, {})[0]] for panel in (scrape, critical)]
+        assert shown == [[[1.0]], [[0.0]]]
+        collector.close()
+        until(lambda: [points(series) for series in results(server, scrape, {})[0]] == [[0.0]])
+        assert results(server, critical, {}) == [[]]  # no longer "0 incidents"
