@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -152,6 +153,27 @@ async def test_half_open_connections_stop_neither_agents_nor_readers(tmp_path: P
                 await client.send(FakeChain().next())
                 await client.acknowledged(1)
         assert await stopped(one) == 0
+
+
+async def test_times_beyond_what_the_store_can_hold_are_answered(tmp_path: Path) -> None:
+    spans = [
+        "to=9999-12-31T23:59:59Z",
+        "to=9999-12-31T23:59:59.999999999-23:59",
+        "from=1600-01-01T00:00:00Z",
+        "from=0001-01-01T00:00:00%2B23:59",
+        "from=0001-01-01T00:00:00Z&to=9999-12-31T23:59:59Z",
+        "from=1970-01-01T00:00:00Z&to=2262-04-11T23:47:16Z",
+        "to=2262-04-11T23:47:17Z",
+        "to=1677-09-21T00:12:44Z",
+    ]
+    async with serving(written(tmp_path)) as one:
+        for resource in ("incidents", "timetable", "accounting"):
+            for span in spans:
+                status, text = await one.get(f"/api/v1/{resource}?{span}")
+                assert (status, span, "items" in json.loads(text)) == (200, span, True)
+            for span in ("from=9998-01-01T00:00:00Z&to=9999-01-01T00:00:00Z", "from=2026-12-01T00:00:00%2B99:99"):
+                with pytest.raises(urllib.error.HTTPError, match="400"):
+                    await one.get(f"/api/v1/{resource}?{span}")
 
 
 async def test_damage_found_at_the_start_is_told_by_healthz(tmp_path: Path) -> None:
