@@ -1695,7 +1695,10 @@ Global___AgentStatus: _TypeAlias = AgentStatus  # noqa: Y015
 
 @_typing.final
 class CollectorStarted(_message.Message):
-    """---------------------------------------------------------------- the collector's own chain"""
+    """---------------------------------------------------------------- the collector's own chain
+
+    The collector begins to listen: after a start, or after it had stood still (stopped, or suspended) for a while.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
