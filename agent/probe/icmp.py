@@ -130,7 +130,8 @@ class EchoSession:
         broken = [f"{source.address or source.nic}: {why}" for source, (_, why) in self._wire.broken.items()]
         details = broken + details
         details += [remark for remark in (self._remark, self.rights.remark) if remark]
-        return PartState("echo", working=True, state=state, detail="; ".join(details)[:MAX_DETAIL])
+        working = not self._wire.broken  # part of what is planned is not measured at all
+        return PartState("echo", working=working, state=state, detail="; ".join(details)[:MAX_DETAIL])
 
     def _warm_up(self) -> None:
         methods = ((ip_version, self.rights.method(ip_version)) for ip_version in (4, 6))

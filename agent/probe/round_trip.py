@@ -69,5 +69,5 @@ class RoundTripProbes:
             detail = f"{echo.detail}; TCP connects are made instead" + (f"; {tcp.detail}" if tcp.detail else "")
             return PartState("echo", working=False, state=echo.state, detail=detail)
         if echo.state == "ok" and tcp.state != "ok":
-            return PartState("echo", working=True, state=tcp.state, detail=f"TCP connect: {tcp.detail}")
+            return PartState("echo", working=tcp.working, state=tcp.state, detail=f"TCP connect: {tcp.detail}")
         return echo

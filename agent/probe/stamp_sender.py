@@ -137,7 +137,7 @@ class StampSession:
             details.append(f"{wire.not_kept} one-way results not kept: nothing was drained in time")
         if self._remark:
             details.append(self._remark)
-        return PartState("stamp", working=True, state=state, detail="; ".join(details)[:MAX_DETAIL])
+        return PartState("stamp", working=not broken, state=state, detail="; ".join(details)[:MAX_DETAIL])
 
     def _watch(self) -> None:
         """Lets the event loop watch the sockets that there are now."""

@@ -183,7 +183,7 @@ class TcpConnectSession:
         if self._broken:
             state = "source_missing"
         details = [f"{source}: {why}" for source, why in self._broken.items()] + faults
-        return PartState("tcp_connect", working=True, state=state, detail="; ".join(details)[:MAX_DETAIL])
+        return PartState("tcp_connect", working=not self._broken, state=state, detail="; ".join(details)[:MAX_DETAIL])
 
     def _connect(self, slot: int, spec: PathSpec, tick: Anchor) -> None:
         table = self._book.table

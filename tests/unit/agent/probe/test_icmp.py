@@ -256,6 +256,7 @@ def test_a_source_that_is_not_there_fails_to_send_until_it_is() -> None:
     bench.network.missing_sources.add("192.0.2.1")
     bench.pass_time(2 * SECOND)
     assert bench.session.state().state == "source_missing"
+    assert not bench.session.state().working  # shown to people as not working
     bench.network.missing_sources.clear()
     bench.pass_time(REOPEN_NS)
     found = bench.finish()[ALIVE]
