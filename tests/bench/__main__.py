@@ -8,6 +8,7 @@ import sys
 # Name -> module with ``run(quick: bool) -> dict``.
 BENCHES = {
     "agent": "tests.bench.agent",
+    "detect": "tests.bench.detect",
     "ingest": "tests.bench.ingest",
     "rtt": "tests.bench.rtt",
 }
