@@ -230,6 +230,10 @@ def table(
     )  # fmt: skip
 
 
+def _sorted_by(field: str) -> Json:
+    return {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": field, "desc": False}]}}
+
+
 def matrix(
     number: int,
     title: str,
@@ -262,11 +266,12 @@ def matrix(
         options=options, defaults=defaults,
         overrides=[override("byName", corner, custom_cellOptions=plain, custom_align="left", links=[])],
         transformations=[
+            _sorted_by(column),  # Prometheus answers in no order, and columns come as they are met
             {
                 "id": "groupingToMatrix",
                 "options": {"rowField": row, "columnField": column, "valueField": "Value", "emptyValue": "null"},
             },
-            {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": corner, "desc": False}]}},
+            _sorted_by(corner),
         ],
         **rest,
     )  # fmt: skip

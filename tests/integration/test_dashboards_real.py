@@ -247,10 +247,11 @@ def legend(target: Json, series: Series) -> str:
 
 def shown_columns(panel: Json) -> set[str]:
     """Labels that a table shows, by its transformations."""
-    first, last = panel["transformations"][0], panel["transformations"][-1]
-    if first["id"] == "groupingToMatrix":
-        return {first["options"]["rowField"], first["options"]["columnField"]}
-    return {name for name in last["options"]["indexByName"] if not name.startswith("Value")}
+    for step in panel["transformations"]:
+        if step["id"] == "groupingToMatrix":
+            return {step["options"]["rowField"], step["options"]["columnField"]}
+    (organize,) = [step for step in panel["transformations"] if step["id"] == "organize"]
+    return {name for name in organize["options"]["indexByName"] if not name.startswith("Value")}
 
 
 def check_shape(panel: Json, target: Json, found: list[Series]) -> None:
