@@ -22,7 +22,7 @@ from bandwitness.settings import SettingsError
 from collector.analysis.runner import Runner
 from collector.app.figures import intake_of
 from collector.app.http import HttpListenError, HttpServer, listening_socket, url_of
-from collector.app.limits import AcceptErrors, raise_descriptor_limit
+from collector.app.limits import AcceptErrors, agent_connections, raise_descriptor_limit
 from collector.app.pauses import note_pauses
 from collector.app.planning import Planning, windows_fixed
 from collector.clock import Clock, SystemClock
@@ -31,6 +31,7 @@ from collector.control import Control, KeyFileError, load_or_create_key
 from collector.export.http import Sources, create_app
 from collector.export.prometheus import PARTS, Exporter
 from collector.ingest import Ingest, ListenError, Sessions, TlsError, server_credentials, start_server
+from collector.ingest.service import MAX_CONNECTIONS, server_options
 from collector.log import Log, LogError, LogUnavailableError
 from collector.model import NodeRow
 from collector.planner import PlanError
@@ -102,7 +103,8 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         serving = await parts.enter_async_context(_running(http.serve([listener]), on_leaving=http))
 
         ingest = Ingest(log, control, clock, sessions)
-        server, port = await start_server(ingest, config.collector.grpc_listen, credentials)
+        options = server_options(max_connections=agent_connections(MAX_CONNECTIONS))
+        server, port = await start_server(ingest, config.collector.grpc_listen, credentials, options=options)
         parts.push_async_callback(server.stop, _STREAMS_END_WITHIN_S)
 
         watching = await parts.enter_async_context(_running(note_pauses(control, clock)))

@@ -31,7 +31,7 @@ def raise_descriptor_limit(agents: int) -> int:
         except (OSError, ValueError) as error:
             logger.warning("the limit of open files stays at %d: %s", soft, error)
     needed = agents + OWN_DESCRIPTORS
-    if soft not in (resource.RLIM_INFINITY, -1) and soft < needed:
+    if soft != resource.RLIM_INFINITY and soft < needed:
         logger.warning(
             "%d open files are allowed, %d agents need about %d: raise the hard limit (systemd: LimitNOFILE=%d)",
             soft,
@@ -40,6 +40,15 @@ def raise_descriptor_limit(agents: int) -> int:
             needed,
         )
     return soft
+
+
+def agent_connections(at_most: int) -> int:
+    """How many connections of agents there is room for under the limit in force, leaving enough for everything else:
+    gRPC turns away what is beyond, instead of taking the descriptor that a day file needs."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return at_most
+    return min(at_most, max(soft // 4, soft - OWN_DESCRIPTORS))
 
 
 class AcceptErrors:

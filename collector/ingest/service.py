@@ -20,8 +20,10 @@ from collector.ingest.tls import NODE_URI, Identity, identity_of
 from collector.log import Log
 
 HELLO_TIMEOUT_S = 10.0
+IDLE_TIMEOUT_MS = 60_000  # a connection without a stream
 HANDSHAKE_TIMEOUT_MS = 10_000  # TLS and HTTP/2, from the connection on; by default two minutes
 MAX_STREAMS = 4096
+MAX_CONNECTIONS = 2 * MAX_STREAMS
 MAX_CHAINS_IN_HELLO = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -74,6 +76,12 @@ class Ingest:
 
     async def _run(self, context: Context, identity: Identity, hello: Hello) -> None:
         session = await self._sessions.open(hello, self._clock.wall_ns())
+        if hello.agent_id not in self._control.nodes:
+            logger.warning(
+                "agent %s is connected, but the configuration names no such node: it gets no plan. Add it under nodes "
+                "and start the collector again",
+                hello.agent_id,
+            )
         try:
             await AgentStream(
                 context,
@@ -122,7 +130,10 @@ async def _read(context: Context) -> bytes:
 
 
 def server_options(
-    keepalive_time_ms: int = KEEPALIVE_TIME_MS, keepalive_timeout_ms: int = KEEPALIVE_TIMEOUT_MS
+    keepalive_time_ms: int = KEEPALIVE_TIME_MS,
+    keepalive_timeout_ms: int = KEEPALIVE_TIMEOUT_MS,
+    *,
+    max_connections: int = MAX_CONNECTIONS,
 ) -> list[tuple[str, int]]:
     """Channel arguments. Clients ping every ``keepalive_time_ms`` and must not be cut off for it, also when timers
     run early: half of that is allowed, with and without an open stream. The server pings too, so that a stream whose
@@ -134,6 +145,8 @@ def server_options(
         # unanswered, for a minute by default.
         ("grpc.http2.ping_timeout_ms", keepalive_timeout_ms),
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
+        ("grpc.max_connection_idle_ms", IDLE_TIMEOUT_MS),
+        ("grpc.max_allowed_incoming_connections", max_connections),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", keepalive_time_ms // 2),
         ("grpc.http2.max_pings_without_data", 0),

@@ -492,6 +492,17 @@ async def test_an_address_in_use_is_named(plain: Running, tmp_path: Path) -> Non
 # ---------------------------------------------------------------- keepalive
 
 
+async def test_connections_beyond_the_limit_are_turned_away_and_the_others_go_on(tmp_path: Path) -> None:
+    async with running(tmp_path, options=server_options(max_connections=2)) as one, contextlib.AsyncExitStack() as held:
+        clients = [await held.enter_async_context(UplinkClient(one.address)) for _ in range(2)]
+        for number, client in enumerate(clients):
+            await client.hello(f"n{number}")
+        async with UplinkClient(one.address) as third:
+            assert (await third.status())[0] == grpc.StatusCode.UNAVAILABLE
+        await clients[0].send(FakeChain("n0").next())
+        await clients[0].acknowledged(1)
+
+
 def test_case_37_what_the_collector_allows_is_at_or_below_what_agents_do() -> None:
     options = dict(server_options())
     assert options["grpc.http2.min_ping_interval_without_data_ms"] <= KEEPALIVE_TIME_MS

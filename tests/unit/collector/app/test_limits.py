@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-from collector.app.limits import SAY_EVERY_NS, AcceptErrors, raise_descriptor_limit
+from collector.app.limits import SAY_EVERY_NS, AcceptErrors, agent_connections, raise_descriptor_limit
 from tests.fakes.clock import FakeClock
 
 
@@ -34,6 +34,12 @@ def test_a_fleet_beyond_the_hard_limit_is_told(caplog: pytest.LogCaptureFixture)
     (record,) = caplog.records
     assert "500 open files are allowed, 1000 agents need about 1256" in record.getMessage()
     assert "LimitNOFILE=1256" in record.getMessage()
+
+
+@pytest.mark.parametrize(("soft", "room"), [(256, 64), (1024, 768), (20_000, 8_000), (resource.RLIM_INFINITY, 8_000)])
+def test_agents_leave_descriptors_for_everything_else(limits: dict[str, tuple[int, int]], soft: int, room: int) -> None:
+    limits["limit"] = (soft, soft)
+    assert agent_connections(8_000) == room
 
 
 async def test_connections_that_cannot_be_accepted_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
