@@ -125,6 +125,7 @@ def _table_command(resource: str, help_text: str, *, span: bool, extra: tuple[Ca
 
 _table_command("nodes", "Nodes and the state of their agents.", span=False)
 _table_command("paths", "Paths: loss and delay of the newest window; throughput by window, swing, verdict.", span=False)
+_table_command("pairs", "STAMP between nodes: loss there and back, and over how many source ports.", span=True)
 _table_command(
     "incidents",
     "What was found, where, since when.",

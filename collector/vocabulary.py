@@ -31,6 +31,7 @@ METRICS: tuple[Metric, ...] = (
     # Round trips, per path.
     Metric("probe_packets_sent_total", "counter", "Probe packets inside the loss ratio: replied, lost, unreachable or corrupt.", PATH),
     Metric("probe_packets_lost_total", "counter", "Probe packets lost, unreachable or corrupt (RFC 6673).", PATH),
+    Metric("one_way_packets_lost_total", "counter", "STAMP packets lost on the way there (forward) or back (reverse), where the reflector's count tells (RFC 7680).", (*PATH, "direction")),
     Metric("probe_outcomes_total", "counter", "Probe packets by outcome; unresolved, send_failed and skipped are our own faults.", ("src", "outcome")),
     Metric("round_trip_delay_seconds", "histogram", "Round-trip delays between two racks on one lane, loaded ones included (RFC 2681).", ("src_rack", "dst_rack", "lane")),
     Metric("path_loss_ratio", "gauge", "Round-trip loss ratio over the newest closed 10 s window.", PATH),

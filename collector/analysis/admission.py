@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from collector.analysis.paths import PathIndex
 from collector.analysis.rounds import AHEAD_NS
 from collector.analysis.window import SECOND, WINDOW_NS
-from collector.model import NicSamples, Quarantined, RoundTripSamples, RunRow, Source
+from collector.model import NicSamples, OneWayLossRow, Quarantined, RoundTripSamples, RunRow, Source
 
 PAST_NS = 90 * 86_400 * SECOND  # as long as windows are kept
 WINDOWS_OF_BATCH = 256  # an agent without disk holds back half an hour
@@ -35,6 +35,7 @@ class Admitted:
     round_trips: list[RoundTripSamples] = field(default_factory=list)
     nics: list[NicSamples] = field(default_factory=list)
     runs: list[RunRow] = field(default_factory=list)
+    one_way_losses: list[OneWayLossRow] = field(default_factory=list)
     refused: list[Quarantined] = field(default_factory=list)  # at most one a record
 
 
@@ -50,6 +51,20 @@ def round_trips(paths: PathIndex, records: Sequence[RoundTripSamples], received_
         if reasons:
             words = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
             result.refused.append(Quarantined(samples.source, reasons.most_common(1)[0][0], f"samples: {words}"))
+    return result
+
+
+def one_way_losses(paths: PathIndex, rows: Sequence[OneWayLossRow], received_ns: int) -> Admitted:
+    """One-way losses of one batch, by the rules of round trips."""
+    result = Admitted()
+    refused: dict[Source, str] = {}
+    for row in rows:
+        reason = _of_path(paths, row.path_id, row.source) or _untimely(np.array([row.send_time_ns]), received_ns)
+        if reason:
+            refused.setdefault(row.source, reason)
+        else:
+            result.one_way_losses.append(row)
+    result.refused = [Quarantined(source, reason, "one-way losses") for source, reason in refused.items()]
     return result
 
 

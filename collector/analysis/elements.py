@@ -8,6 +8,7 @@ sites, and the fabric (all that lies between racks). Without the last, a fault i
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from bandwitness.v1.record_pb2 import PROTOCOL_STAMP
 from collector.config import Config
 from collector.model import Element, EndpointRow, PathRow, SlotRow
 
@@ -116,9 +117,11 @@ class Topology:
 
 
 def path_name(path: PathRow) -> str:
-    """``gpu-1/eth0>gpu-2/eth0`` and, as several paths can share both ends, the id's first digits."""
+    """``gpu-1/eth0>gpu-2/eth0`` and, as several paths can share both ends, the id's digits. The STAMP paths of a pair
+    are one: a member of an ECMP group that is bad is one cause, however many source ports meet it."""
     end = f"{path.destination.node}/{path.destination.nic}" if path.destination else f"{path.target}"
-    return f"{path.source.node}/{path.source.nic}>{end}#{path.path_id:016x}"[:200]
+    which = "stamp" if path.protocol == PROTOCOL_STAMP else f"{path.path_id:016x}"
+    return f"{path.source.node}/{path.source.nic}>{end}#{which}"[:200]
 
 
 def destination_name(path: PathRow) -> str:

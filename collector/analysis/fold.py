@@ -24,8 +24,25 @@ from collector.analysis.window import SECOND, WINDOW_NS
 from collector.config import Config
 from collector.decode import Decoded, Definitions, decode
 from collector.model import Element, Flag, LogEntry, Quarantined, RoundTripSamples, Source
-from collector.store.rows import Values, gap_values, path_values, quarantine_values, run_values, signed
-from collector.store.tables import counter_sets, gaps, paths, plans, profiles, quarantine, runs  # fmt: skip
+from collector.store.rows import (
+    Values,
+    gap_values,
+    one_way_loss_values,
+    path_values,
+    quarantine_values,
+    run_values,
+    signed,
+)
+from collector.store.tables import (  # fmt: skip
+    counter_sets,
+    gaps,
+    one_way_losses,
+    paths,
+    plans,
+    profiles,
+    quarantine,
+    runs,
+)
 from collector.store.writer import Transaction
 
 THROUGHPUT = frozenset({PROTOCOL_TCP_THROUGHPUT, PROTOCOL_UDP_THROUGHPUT})
@@ -158,6 +175,10 @@ class Fold:
         self._quarantine(tx, admitted.refused)
         for samples in admitted.round_trips:
             self._round_trips(samples, agent, entry)
+        told = admission.one_way_losses(parts.network.paths, decoded.one_way_losses, entry.received_time_ns)
+        self._quarantine(tx, told.refused)
+        tx.add(one_way_losses, [one_way_loss_values(row) for row in told.one_way_losses])
+        parts.totals.add_one_way(told.one_way_losses, entry.received_time_ns)
         self._runs(tx, decoded, entry)
         counted = admission.counters(decoded.nics, entry.received_time_ns)
         self._quarantine(tx, counted.refused)

@@ -124,6 +124,7 @@ def _matters(known: Incident, flag: Flag) -> bool:
         _SEVERITY[flag.severity] > _SEVERITY[known.severity]
         or not set(flag.children) <= set(known.children)
         or tuple(flag.evidence)[:MAX_EVIDENCE] != known.evidence
+        or flag.values.get("ports_pattern", "unclear") not in ("unclear", known.values.get("ports_pattern"))
         or flag.time_ns - known.updated_time_ns >= REFRESH_NS
     )
 
@@ -143,13 +144,20 @@ def _updated(known: Incident, flag: Flag) -> Incident:
     )
 
 
+def _ports(values: Mapping[str, float | int | str]) -> str:
+    pattern = values.get("ports_pattern")
+    if pattern == "some":
+        return f"; the same {values['ports_lossy']} of {values['ports_probed']} source ports"
+    return f"; all {values['ports_probed']} source ports" if pattern == "all" else ""
+
+
 def summary(rule: str, element: Element, values: Mapping[str, float | int | str]) -> str:
     """One line for people. Never a claim: what was seen, on how many samples."""
     where = f"{element.kind.replace('_', ' ')} {element.name}"
     if rule == "loss":
         return (
             f"{float(values['loss_ratio']):.2%} of round trips lost on {where}"
-            f" ({values['lost']} of {values['sent']} in {values['over_s']} s)"
+            f" ({values['lost']} of {values['sent']} in {values['over_s']} s{_ports(values)})"
         )
     if rule == "delay":
         return (

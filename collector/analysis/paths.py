@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_TCP_CONNECT
+from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_STAMP, PROTOCOL_TCP_CONNECT
 from collector.analysis.elements import KINDS, Topology
 from collector.model import Element, PathRow
 
 Indexes = NDArray[np.intp]
-ROUND_TRIP_PROTOCOLS = frozenset({PROTOCOL_ICMP_ECHO, PROTOCOL_TCP_CONNECT})
+ROUND_TRIP_PROTOCOLS = frozenset({PROTOCOL_ICMP_ECHO, PROTOCOL_TCP_CONNECT, PROTOCOL_STAMP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class Membership:
     element_of: Indexes
     path_of: Indexes
     path_count: int
+    ports: NDArray[np.int64]  # [path]: source port; 0 where it is no part of the path
     _slices: Sequence[Indexes]
     _order: Mapping[Element, int]
 
@@ -113,6 +114,7 @@ class PathIndex:
             element_of=np.repeat(np.arange(len(elements), dtype=np.intp), lengths),
             path_of=np.concatenate(slices) if slices else np.array([], np.intp),
             path_count=len(self.rows),
+            ports=np.array([row.source_port if row is not None else 0 for row in self.rows], np.int64),
             _slices=slices,
             _order={element: index for index, element in enumerate(elements)},
         )

@@ -25,6 +25,8 @@ class PathTotals:
     outcomes: Sequence[int]
     duplicates: int
     late: int
+    forward_lost: int = 0  # STAMP, where the direction is known
+    reverse_lost: int = 0
 
     @property
     def sent(self) -> int:

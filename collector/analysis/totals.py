@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from bandwitness.v1.record_pb2 import PACKET_MARK_DUPLICATE
+from bandwitness.v1.record_pb2 import LOSS_DIRECTION_FORWARD, LOSS_DIRECTION_REVERSE, PACKET_MARK_DUPLICATE
 from collector.analysis.elements import Topology
 from collector.analysis.paths import PathIndex
 from collector.analysis.snapshot import DELAY_BOUNDS_NS, YOUNG_NS, DelayHistogram, PathTotals
 from collector.analysis.window import OUTCOMES
-from collector.model import PathRow, PathStatus, RoundTripSamples, RoundTripWindow
+from collector.model import OneWayLossRow, PathRow, PathStatus, RoundTripSamples, RoundTripWindow
 from collector.store.status import round_trip_status
 
 _BOUNDS = np.array(DELAY_BOUNDS_NS, np.int64)
@@ -24,6 +24,7 @@ class Totals:
         self._paths = paths
         self._outcomes = np.zeros((0, OUTCOMES), np.int64)
         self._marks = np.zeros((0, 2), np.int64)  # duplicates, late
+        self._one_way: dict[int, tuple[int, int]] = {}  # path id -> lost forward, reverse
         self._groups: list[Group] = []
         self._group_of = np.zeros(0, np.intp)  # [path]: -1 until asked for
         self._delays = np.zeros((0, len(_BOUNDS) + 1), np.int64)  # [group, bin]
@@ -47,6 +48,15 @@ class Totals:
             if known is not None and known < len(self._marks):
                 self._marks[known, 0 if kind == PACKET_MARK_DUPLICATE else 1] += 1
         self._add_delays(indexes, np.asarray(samples.round_trip_delays_ns), chosen)
+
+    def add_one_way(self, rows: Iterable[OneWayLossRow], received_time_ns: int) -> None:
+        """Counts young losses whose direction is known."""
+        for row in rows:
+            if row.send_time_ns >= received_time_ns - YOUNG_NS:
+                forward, reverse = self._one_way.get(row.path_id, (0, 0))
+                forward += row.lost * (row.direction == LOSS_DIRECTION_FORWARD)
+                reverse += row.lost * (row.direction == LOSS_DIRECTION_REVERSE)
+                self._one_way[row.path_id] = (forward, reverse)
 
     def _add_delays(self, indexes: NDArray[np.intp], delays: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
         groups = self._group_of[indexes]
@@ -74,7 +84,7 @@ class Totals:
 
     def by_path(self) -> Mapping[int, PathTotals]:
         """Totals of all defined paths, as of now."""
-        return _Frozen(self._paths, self._outcomes.copy(), self._marks.copy())
+        return _Frozen(self._paths, self._outcomes.copy(), self._marks.copy(), dict(self._one_way))
 
     def delays(self) -> list[DelayHistogram]:
         """Delay histograms of all pairs of racks."""
@@ -104,15 +114,23 @@ class Totals:
 class _Frozen(Mapping[int, PathTotals]):
     """Totals as they were; an entry is made when it is asked for."""
 
-    def __init__(self, paths: PathIndex, outcomes: NDArray[np.int64], marks: NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        paths: PathIndex,
+        outcomes: NDArray[np.int64],
+        marks: NDArray[np.int64],
+        one_way: Mapping[int, tuple[int, int]],
+    ) -> None:
         self._indexes = {row.path_id: index for index, row in enumerate(paths.rows[: len(outcomes)])}
         self._sources = list(paths.agents)
-        self._outcomes, self._marks = outcomes, marks
+        self._outcomes, self._marks, self._one_way = outcomes, marks, one_way
 
     def __getitem__(self, path_id: int) -> PathTotals:
         index = self._indexes[path_id]
         duplicates, late = self._marks[index].tolist()
-        return PathTotals(path_id, self._sources[index], tuple(self._outcomes[index].tolist()), duplicates, late)
+        one_way = self._one_way.get(path_id, (0, 0))
+        outcomes = tuple(self._outcomes[index].tolist())
+        return PathTotals(path_id, self._sources[index], outcomes, duplicates, late, *one_way)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._indexes)

@@ -17,6 +17,7 @@ from collector.model import (
     GapRow,
     LogEntry,
     NicSamples,
+    OneWayLossRow,
     PathRow,
     PlanRow,
     ProfileRow,
@@ -43,6 +44,7 @@ class Decoded:
     profiles: list[ProfileRow] = field(default_factory=list)
     counter_sets: list[CounterSetRow] = field(default_factory=list)
     round_trips: list[RoundTripSamples] = field(default_factory=list)
+    one_way_losses: list[OneWayLossRow] = field(default_factory=list)
     runs: list[RunRow] = field(default_factory=list)
     nics: list[NicSamples] = field(default_factory=list)
     gaps: list[GapRow] = field(default_factory=list)
@@ -144,6 +146,10 @@ def _round_trip(result: Decoded, source: Source, record: Record, _: Definitions)
     result.round_trips.append(columns.round_trip(source, record.round_trip))
 
 
+def _one_way(result: Decoded, source: Source, record: Record, _: Definitions) -> None:
+    result.one_way_losses += columns.one_way_losses(source, record.one_way)
+
+
 def _nic(result: Decoded, source: Source, record: Record, definitions: Definitions) -> None:
     counter_set = definitions.counters(record.nic.counter_set_id)
     if counter_set is None:
@@ -190,6 +196,7 @@ _CONTROL_KINDS = frozenset({"chain_opened", "plan_issued", "windows_fixed", "col
 _READERS: dict[str, Callable[[Decoded, Source, Record, Definitions], None]] = {
     "definition": _definition,
     "round_trip": _round_trip,
+    "one_way": _one_way,
     "throughput_run": _run,
     "nic": _nic,
     "gap": _gap,

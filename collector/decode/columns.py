@@ -9,13 +9,16 @@ from numpy.typing import NDArray
 
 from bandwitness.v1.record_pb2 import (
     DELAY_FAULT_UNSPECIFIED,
+    LOSS_DIRECTION_EITHER,
+    LOSS_DIRECTION_FORWARD,
     PACKET_MARK_UNSPECIFIED,
     PACKET_OUTCOME_REPLIED,
     PACKET_OUTCOME_SKIPPED,
     NicColumns,
+    OneWayColumns,
     RoundTripColumns,
 )
-from collector.model import CounterSetRow, NicSamples, RoundTripSamples, Source
+from collector.model import CounterSetRow, NicSamples, OneWayLossRow, RoundTripSamples, Source
 
 Ints = NDArray[np.int64]
 
@@ -59,6 +62,29 @@ def round_trip(source: Source, columns: RoundTripColumns) -> RoundTripSamples:
         round_trip_delays_ns=_delays(columns, outcomes),
         marks=_marks(columns),
     )
+
+
+def one_way_losses(source: Source, columns: OneWayColumns) -> list[OneWayLossRow]:
+    """Losses of one OneWayColumns. Its delays stay in the log.
+
+    Raises:
+        ColumnsError: lengths that do not fit each other, or values beyond all sense.
+    """
+    names = ("loss_direction", "loss_first_sequence", "loss_last_sequence", "loss_count", "loss_send_offset_ns")
+    table = [columns.loss_path_id, *(getattr(columns, name) for name in names)]
+    if len({len(column) for column in table}) != 1:
+        raise ColumnsError("one-way losses have columns of different length")
+    rows = []
+    for entry, (path_id, direction, first, last, lost, offset_ns) in enumerate(zip(*table, strict=True)):
+        time_ns = columns.base_time_ns + offset_ns
+        if not LOSS_DIRECTION_FORWARD <= direction <= LOSS_DIRECTION_EITHER:
+            raise ColumnsError(f"a loss in direction {direction}")
+        if not (first <= last < 1 << 63 and 0 < lost <= last - first + 1):
+            raise ColumnsError(f"{lost} packets lost from {first} to {last}")
+        if not 0 <= time_ns < MAX_TIME_NS:
+            raise ColumnsError("times beyond all sense")
+        rows.append(OneWayLossRow(source, entry, path_id, direction, first, last, lost, time_ns))
+    return rows
 
 
 def nic(source: Source, node: str, columns: NicColumns, counter_set: CounterSetRow) -> NicSamples:

@@ -77,6 +77,8 @@ class Definitions:
             dscp=type_p.dscp,
             profile_id=type_p.profile_id or None,
             definition=definition,
+            source_port=type_p.source_port,
+            destination_port=type_p.destination_port,
         )
 
     def profile(self, definition: bytes, agent: str = "") -> ProfileRow:

@@ -14,9 +14,10 @@ from starlette.exceptions import HTTPException
 from bandwitness import VERSION
 from collector.export import views
 from collector.export.views import BadQueryError
-from collector.model import AccountingRow, Attempt, Incident, NodeRow, PathStatus
+from collector.model import AccountingRow, Attempt, Incident, NodeRow, PairLoss, PathStatus
 
-DAY_NS = 86_400 * 1_000_000_000
+HOUR_NS = 3_600 * 1_000_000_000
+DAY_NS = 24 * HOUR_NS
 EXPOSITION_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -25,6 +26,7 @@ class Reader(Protocol):
 
     def nodes(self) -> Sequence[NodeRow]: ...
     def paths(self) -> Sequence[PathStatus]: ...
+    def pairs(self, from_ns: int, to_ns: int) -> Sequence[PairLoss]: ...
     def incidents(self, from_ns: int, to_ns: int, active_only: bool) -> Sequence[Incident]: ...
     def timetable(self, from_ns: int, to_ns: int) -> Sequence[Attempt]: ...
     def accounting(self, from_ns: int, to_ns: int) -> Sequence[AccountingRow]: ...
@@ -44,6 +46,7 @@ class Sources:
 Cursor = Annotated[str | None, Query(description="`next` of the answer before", max_length=1000)]
 Limit = Annotated[int, Query(ge=1, le=views.MAX_PAGE, description="items in one answer")]
 From = Annotated[str | None, Query(alias="from", description="RFC 3339; default: a day before `to`")]
+PairsFrom = Annotated[str | None, Query(alias="from", description="RFC 3339; default: an hour before `to`")]
 To = Annotated[str | None, Query(alias="to", description="RFC 3339, exclusive; default: now (timetable: in a day)")]
 
 
@@ -51,10 +54,10 @@ def _error(status: int, code: str, message: str) -> JSONResponse:
     return JSONResponse({"error": {"code": code, "message": message}}, status)
 
 
-def _span(from_: str | None, to: str | None, *, ahead_ns: int = 0) -> tuple[int, int]:
-    """``[from, to)`` in nanoseconds; by default the last day (and ``ahead_ns`` of what is to come)."""
+def _span(from_: str | None, to: str | None, *, ahead_ns: int = 0, back_ns: int = DAY_NS) -> tuple[int, int]:
+    """``[from, to)`` in nanoseconds; by default the last ``back_ns`` (and ``ahead_ns`` of what is to come)."""
     to_ns = views.parse_time("to", to) if to else time.time_ns() + ahead_ns
-    from_ns = views.parse_time("from", from_) if from_ else to_ns - ahead_ns - DAY_NS
+    from_ns = views.parse_time("from", from_) if from_ else to_ns - ahead_ns - back_ns
     if from_ns >= to_ns:
         raise BadQueryError("from: must lie before to")
     return from_ns, to_ns
@@ -134,6 +137,18 @@ def create_app(sources: Sources) -> FastAPI:
     async def paths(cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE) -> dict[str, Any]:
         """Every path with its newest window of round trips, or its throughput and swing."""
         return await answer(reader.paths, lambda row: f"{row.path_id:016x}", cursor, limit)
+
+    @app.get("/api/v1/pairs")
+    async def pairs(
+        from_: PairsFrom = None, to: To = None, cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE
+    ) -> dict[str, Any]:
+        """STAMP between two endpoints in `[from, to)`, a day at most: loss by direction and by source port."""
+        span = _span(from_, to, back_ns=HOUR_NS)
+        if span[1] - span[0] > DAY_NS:
+            raise BadQueryError("from: must lie within a day of to")
+        return await answer(
+            lambda: reader.pairs(*span), lambda row: f"{row.src} {row.dst} {row.lane} {row.src_address}", cursor, limit
+        )
 
     @app.get("/api/v1/incidents")
     async def incidents(

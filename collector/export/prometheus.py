@@ -44,6 +44,9 @@ def round_trips(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
         labels = _path_labels(path)
         yield "probe_packets_sent_total", (labels, totals.sent)
         yield "probe_packets_lost_total", (labels, totals.lost)
+        if path.source_port is not None:
+            yield "one_way_packets_lost_total", ((*labels, "forward"), totals.forward_lost)
+            yield "one_way_packets_lost_total", ((*labels, "reverse"), totals.reverse_lost)
         for outcome, count in zip(PACKET_OUTCOMES, totals.outcomes, strict=True):
             key = (totals.src, outcome)
             outcomes[key] = outcomes.get(key, 0) + count

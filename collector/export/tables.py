@@ -70,6 +70,15 @@ def _verdict(item: Item) -> str:
     return "flagged" if throughput["flagged"] else "steady"
 
 
+def _lossy_ports(item: Item) -> str:
+    return f"{sum(port['lost'] > 0 for port in item['ports'])} of {len(item['ports'])}"
+
+
+def _protocol(item: Item) -> str:
+    port = item["source_port"]
+    return str(item["protocol"]) if port is None else f"{item['protocol']} from port {port}"
+
+
 def _node_state(item: Item) -> str:
     if item["connected"]:
         return "connected"
@@ -102,7 +111,7 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("from", lambda item: item["src"]),
         Column("to", lambda item: item["dst"]),
         Column("lane", lambda item: item["lane"]),
-        Column("protocol", lambda item: item["protocol"]),
+        Column("protocol", _protocol),
         Column("sent", lambda item: text(item["sent"]), right=True),
         Column("loss", lambda item: percent(item["loss_ratio"], 2), right=True),
         Column("delay p50", lambda item: delay(item["delay_p50_ns"]), right=True),
@@ -112,6 +121,17 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("swing", lambda item: percent(_throughput("swing_ratio")(item)), right=True),
         Column("verdict", _verdict),
         Column("path", lambda item: item["path_id"]),
+    ),
+    "pairs": (
+        Column("from", lambda item: item["src"]),
+        Column("to", lambda item: item["dst"]),
+        Column("lane", lambda item: item["lane"]),
+        Column("sent", lambda item: text(item["sent"]), right=True),
+        Column("loss", lambda item: percent(item["loss_ratio"], 2), right=True),
+        Column("lost there", lambda item: text(item["forward_lost"]), right=True),
+        Column("lost back", lambda item: text(item["reverse_lost"]), right=True),
+        Column("not told", lambda item: text(item["either_lost"]), right=True),
+        Column("ports that lose", _lossy_ports, right=True),
     ),
     "incidents": (
         Column("incident", lambda item: item["incident_id"][:12]),

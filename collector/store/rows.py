@@ -11,6 +11,7 @@ from collector.model import (
     EndpointRow,
     GapRow,
     Incident,
+    OneWayLossRow,
     PathRow,
     Quarantined,
     RoundTripWindow,
@@ -73,6 +74,8 @@ def path_values(row: PathRow) -> Values:
         "dscp": row.dscp,
         "profile_id": None if row.profile_id is None else signed(row.profile_id),
         "definition": row.definition,
+        "source_port": row.source_port,
+        "destination_port": row.destination_port,
     }
 
 
@@ -89,6 +92,8 @@ def read_path(values: Mapping[str, Any]) -> PathRow:
         dscp=values["dscp"],
         profile_id=None if values["profile_id"] is None else unsigned(values["profile_id"]),
         definition=values["definition"],
+        source_port=values["source_port"],
+        destination_port=values["destination_port"],
     )
 
 
@@ -173,6 +178,20 @@ def read_window(values: Mapping[str, Any]) -> StoredWindow:
     columns = {name: values[name] for name in _WINDOW_FIELDS}
     columns["path_id"] = unsigned(columns["path_id"])
     return StoredWindow(RoundTripWindow(**columns), values["buckets"], values["histogram"])
+
+
+def one_way_loss_values(row: OneWayLossRow) -> Values:
+    return {
+        "position": row.source.position,
+        "record_index": row.source.record_index,
+        "entry": row.entry,
+        "path_id": signed(row.path_id),
+        "direction": row.direction,
+        "first_sequence": row.first_sequence,
+        "last_sequence": row.last_sequence,
+        "lost": row.lost,
+        "send_time_ns": row.send_time_ns,
+    }
 
 
 def swing_values(row: Swing) -> Values:

@@ -23,6 +23,7 @@ def round_trip_status(path: PathRow, window: RoundTripWindow | None) -> PathStat
         delay_p99_ns=window.delay_p99_ns if window else None,
         loaded=window.loaded_by is not None if window else None,
         throughput=None,
+        source_port=path.source_port or None,
     )
 
 

@@ -31,6 +31,8 @@ paths = Table(
     Column("profile_id", BigInteger),
     Column("definition", LargeBinary, nullable=False),
     Column("position", BigInteger, nullable=False),  # in the log, of the batch that defined it first
+    Column("source_port", Integer, nullable=False, server_default="0"),
+    Column("destination_port", Integer, nullable=False, server_default="0"),
 )
 
 profiles = Table(
@@ -176,6 +178,21 @@ round_trip_windows = Table(
     Column("histogram", LargeBinary, nullable=False),
     Index("round_trip_windows_by_path", "path_id", "start_time_ns"),
     sqlite_with_rowid=False,
+)
+
+one_way_losses = Table(
+    "one_way_losses",
+    METADATA,
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("record_index", Integer, primary_key=True, autoincrement=False),
+    Column("entry", Integer, primary_key=True, autoincrement=False),
+    Column("path_id", BigInteger, nullable=False),
+    Column("direction", Integer, nullable=False),
+    Column("first_sequence", BigInteger, nullable=False),
+    Column("last_sequence", BigInteger, nullable=False),
+    Column("lost", Integer, nullable=False),
+    Column("send_time_ns", BigInteger, nullable=False),
+    Index("one_way_losses_by_time", "send_time_ns"),
 )
 
 nics = Table(

@@ -57,6 +57,14 @@ def echo_path(source: str, destination: str) -> bytes:
     return canonical(pb.Path(source=endpoint(source), endpoint=endpoint(destination), type_p=type_p))
 
 
+def stamp_path(source: str, destination: str, port: int) -> bytes:
+    """Serialised Path of a STAMP probe from one source port."""
+    type_p = pb.TypeP(
+        protocol=pb.PROTOCOL_STAMP, ip_version=4, payload_bytes=44, source_port=port, destination_port=8620
+    )
+    return canonical(pb.Path(source=endpoint(source), endpoint=endpoint(destination), type_p=type_p))
+
+
 PROFILE = canonical(pb.Profile(engine=pb.ENGINE_IPERF3, streams=4, duration_ns=10 * SECOND, omit_ns=2 * SECOND))
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from collector.analysis import statistics
 from collector.analysis.attribution import Question, Suspect, explain
 from collector.analysis.paths import Indexes, Membership
+from collector.analysis.rules import ports
 from collector.analysis.window import BUCKET_NS, SECOND
 from collector.config import LossLevel, LossRule
 from collector.model import Element, Flag, Incident
@@ -157,6 +158,7 @@ def _flag(
             "opening_ratio": opening_ratio or ratio,
             "score": round(suspect.score, 1),
             "paths": len(paths),
+            **ports.describe(view.membership.ports[paths], view.sent[paths], view.lost[paths]),
         },
         children=[f"{view.path_ids[index]:016x}" for index in paths[level.lost[paths] > 0]],
         replaces=tuple(replaces),

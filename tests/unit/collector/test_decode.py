@@ -61,6 +61,51 @@ def nic_columns() -> pb.NicColumns:
     )
 
 
+def one_way(**changes: object) -> pb.OneWayColumns:
+    columns = pb.OneWayColumns(
+        base_time_ns=START_NS,
+        loss_path_id=[1 << 63, 7],
+        loss_direction=[pb.LOSS_DIRECTION_FORWARD, pb.LOSS_DIRECTION_EITHER],
+        loss_first_sequence=[3, 9],
+        loss_last_sequence=[6, 9],
+        loss_count=[2, 1],
+        loss_send_offset_ns=[0, -SECOND],
+    )
+    for name, value in changes.items():
+        del getattr(columns, name)[:]
+        getattr(columns, name).extend(value)
+    return columns
+
+
+def test_one_way_losses_come_back_entry_by_entry() -> None:
+    found = decoded(pb.Record(one_way=one_way())).one_way_losses
+    assert [(row.entry, row.path_id, row.direction, row.lost) for row in found] == [
+        (0, 1 << 63, pb.LOSS_DIRECTION_FORWARD, 2),
+        (1, 7, pb.LOSS_DIRECTION_EITHER, 1),
+    ]
+    assert [(row.first_sequence, row.last_sequence) for row in found] == [(3, 6), (9, 9)]
+    assert [row.send_time_ns - START_NS for row in found] == [0, -SECOND]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loss_count": [2]},
+        {"loss_count": [5, 1]},
+        {"loss_count": [0, 1]},
+        {"loss_direction": [0, 1]},
+        {"loss_direction": [1, 77]},
+        {"loss_last_sequence": [2, 9]},
+        {"loss_last_sequence": [1 << 63, 9]},
+        {"loss_send_offset_ns": [-(1 << 63), 0]},
+    ],
+)
+def test_one_way_losses_that_contradict_themselves_are_refused(changes: dict[str, object]) -> None:
+    found = decoded(pb.Record(one_way=one_way(**changes)))
+    assert found.one_way_losses == []
+    assert [row.reason for row in found.quarantined] == ["bad_record"]
+
+
 def test_round_trips_come_back_sample_by_sample() -> None:
     (samples,) = decoded(pb.Record(round_trip=round_trips())).round_trips
     assert list(samples.path_ids) == [7, 1 << 63]  # type: ignore[call-overload]

@@ -10,7 +10,7 @@ from collector.analysis.rules.loss import LossView, judge
 from collector.config import LossRule
 from collector.decode import Definitions
 from collector.model import Flag, Incident
-from tests.fakes.measured_log import SECOND, echo_path, fleet_config
+from tests.fakes.measured_log import SECOND, echo_path, fleet_config, stamp_path
 
 RULE = LossRule()
 RACKS, HOSTS = 3, 2
@@ -162,3 +162,43 @@ def test_blame_moves_when_the_first_suspect_was_too_small() -> None:
     (flag,) = fleet.judge((incident,))
     assert flag.element.kind == "rack_pair"
     assert list(flag.replaces) == [incident.element]
+
+
+# ---------------------------------------------------------------- STAMP: many paths a pair
+
+
+class StampFleet(Fleet):
+    """Each ordered pair over 8 source ports."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = PathIndex(Topology(fleet_config(RACKS, HOSTS)))
+        self.rows = [(a, b, port) for a, b in self.pairs for port in range(61_000, 61_008)]
+        for place in self.rows:
+            self.index.define(Definitions().path(stamp_path(*place)), 0)
+        self.sent = np.full((len(self.rows), 30), 2.0)
+        self.lost = np.zeros_like(self.sent)
+        self.baseline = np.full(len(self.rows), RULE.floor)
+
+
+def test_two_bad_ports_of_one_pair_are_one_incident_that_names_them() -> None:
+    fleet = StampFleet()
+    for row, (a, b, port) in enumerate(fleet.rows):
+        if {a, b} == {"r1n1", "r2n1"} and port in (61_002, 61_005):
+            fleet.lost[row, 10:] = 2.0
+    flags = fleet.judge()
+    assert [kind for kind, _, _ in said(flags)] == ["pair"]
+    assert flags[0].values["ports_pattern"] == "some"
+    assert flags[0].values["lossy_ports"] == "61002 61005"
+    (change,) = Book().apply(flags)
+    assert change.incident.summary.endswith("; the same 2 of 8 source ports)")
+
+
+def test_all_ports_of_one_direction_are_one_path() -> None:
+    fleet = StampFleet()
+    for row, (a, b, _) in enumerate(fleet.rows):
+        if (a, b) == ("r1n1", "r2n1"):
+            fleet.lost[row, 10:] = 1.0
+    flags = fleet.judge()
+    assert said(flags) == [("path", "r1n1/eth0>r2n1/eth0#stamp", "critical")]
+    assert flags[0].values["ports_pattern"] == "all"

@@ -8,7 +8,17 @@ from starlette.testclient import TestClient
 
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO
 from collector.export.http import DAY_NS, EXPOSITION_TYPE, Sources, create_app
-from collector.model import AccountingRow, Attempt, Element, EndpointRow, Incident, NodeRow, PathStatus
+from collector.model import (
+    AccountingRow,
+    Attempt,
+    Element,
+    EndpointRow,
+    Incident,
+    NodeRow,
+    PairLoss,
+    PathStatus,
+    PortLoss,
+)
 
 A = EndpointRow("a", "eth0", "198.18.1.1", "rail0")
 
@@ -33,6 +43,11 @@ class Rows:
             )
             for index in (3, 1, 2)
         ]  # fmt: skip
+
+    def pairs(self, from_ns: int, to_ns: int) -> Sequence[PairLoss]:
+        self.asked.append(("pairs", from_ns, to_ns))
+        ports = (PortLoss(61_000, 100, 4, 3, 0), PortLoss(61_001, 100, 0, 0, 0))
+        return [PairLoss("a", "b", "rail0", "10.0.0.1", "10.0.0.2", 200, 4, 0.02, 3, 0, 1, ports)]
 
     def incidents(self, from_ns: int, to_ns: int, active_only: bool) -> Sequence[Incident]:
         self.asked.append(("incidents", from_ns, to_ns, active_only))
@@ -64,6 +79,19 @@ def make(
 ) -> TestClient:
     sources = Sources(rows, metrics, health, lambda row: replace(row, connected=True), warnings)
     return TestClient(create_app(sources), raise_server_exceptions=False)
+
+
+def test_a_pair_shows_loss_by_direction_and_by_source_port(client: TestClient, rows: Rows) -> None:
+    (pair,) = client.get("/api/v1/pairs").json()["items"]
+    assert (pair["forward_lost"], pair["reverse_lost"], pair["either_lost"]) == (3, 0, 1)
+    assert pair["ports"][0] == {"source_port": 61_000, "sent": 100, "lost": 4, "forward_lost": 3, "reverse_lost": 0}
+    (asked,) = rows.asked
+    assert asked[2] - asked[1] == 3_600 * 10**9  # type: ignore[operator]
+
+
+def test_pairs_over_more_than_a_day_are_refused(client: TestClient) -> None:
+    span = {"from": "2026-12-01T00:00:00Z", "to": "2026-12-02T00:00:01Z"}
+    assert client.get("/api/v1/pairs", params=span).status_code == 400
 
 
 def test_items_come_in_order_and_in_pages(client: TestClient) -> None:

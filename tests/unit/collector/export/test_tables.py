@@ -18,7 +18,9 @@ from collector.model import (
     EndpointRow,
     Incident,
     NodeRow,
+    PairLoss,
     PathStatus,
+    PortLoss,
     SlotRow,
     ThroughputStatus,
 )
@@ -54,6 +56,12 @@ ROWS: Mapping[str, Sequence[Any]] = {
         path(PROTOCOL_TCP_THROUGHPUT, ThroughputStatus(187.4e6, SECOND, 180e6, 60e6, 0.667, True, 5, 5)),
         path(PROTOCOL_TCP_THROUGHPUT, ThroughputStatus(None, None, 180e6, None, None, False, 5, 0)),
     ],
+    "pairs": [
+        PairLoss(
+            "a", "b", "rail0", A.address, B.address, 200, 4, 0.02, 3, 0, 1,
+            (PortLoss(61_000, 100, 4, 3, 0), PortLoss(61_001, 100, 0, 0, 0)),
+        ),
+    ],
     "incidents": [Incident("x" * 32, "loss", 1, Element("uplink", "r1"), "critical", SECOND, None, 2, "lost", {})],
     "timetable": [
         Attempt(slot(reverse=False), "failed", RUN_OUTCOME_REFUSED, None, None),
@@ -66,6 +74,10 @@ ROWS: Mapping[str, Sequence[Any]] = {
 def shown(resource: str) -> list[list[str]]:
     table = build(resource, [views.item(row) for row in ROWS[resource]])
     return [[str(cell) for cell in cells] for cells in zip(*(column.cells for column in table.columns), strict=True)]
+
+
+def test_a_pair_says_which_way_and_over_how_many_ports() -> None:
+    assert shown("pairs") == [["a", "b", "rail0", "200", "2.00 %", "3", "0", "1", "1 of 2"]]
 
 
 def test_there_is_a_table_for_each_resource() -> None:
