@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from agent.probe.matching import EXPIRY_SLACK_NS, HOLD_NS, MAX_ENTRIES, MAX_MARKS, RoundTripTable
 from agent.result import Mark, RoundTripBatch
 from bandwitness.v1.record_pb2 import (
@@ -115,9 +117,10 @@ def test_case_15_total_loss_has_no_delay_at_all() -> None:
     assert list(batch.delay_faults) == []
 
 
-def test_case_19_negative_rtt_after_a_clock_step() -> None:
-    """The case's figures: the clock set back 1.759986 s while a reply of 0.4 ms is on its way."""
-    step = -1_759_986_000
+@pytest.mark.parametrize("step", [-1_759_986_000, SECOND, 60 * US])
+def test_case_19_negative_rtt_after_a_clock_step(step: int) -> None:
+    """The clock set while a reply of 0.4 ms is on its way: back by the case's 1.759986 s, or forward, where the delay
+    would not be negative but a plausible wrong one, or one that counts as late."""
     table = RoundTripTable()
     slot = opened(table)
     sequence = send(table, slot, 0)
