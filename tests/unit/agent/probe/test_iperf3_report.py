@@ -31,11 +31,31 @@ def mbps(found: Report) -> float:
     ],
 )
 def test_case_01_failed_test_that_exits_0(name: str, outcome: int, detail: str) -> None:
-    found = golden(f"rec-3.12-{name}-rc0.json")
+    check_case_01(golden(f"rec-3.12-{name}-rc0.json"), outcome, detail)
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [
+        ("unable to connect to server: Name or service not known", pb.RUN_OUTCOME_DNS),
+        ("unable to connect to server: Temporary failure in name resolution", pb.RUN_OUTCOME_DNS),
+        ("unable to connect to server: Connection timed out", pb.RUN_OUTCOME_TIMEOUT),
+        ("unable to connect to server: Operation now in progress", pb.RUN_OUTCOME_TIMEOUT),
+    ],
+)
+def test_case_01_failed_test_that_exits_0_for_want_of_a_name_or_an_answer(said: str, outcome: int) -> None:
+    """The same document with another error, as the case has it."""
+    document = json.loads((GOLDEN / "rec-3.12-refused-rc0.json").read_text())
+    document["error"] = said
+    check_case_01(parse_report(json.dumps(document), CLIENT), outcome, said)
+
+
+def check_case_01(found: Report, outcome: int, detail: str) -> None:
     assert (found.outcome, found.detail, found.version) == (outcome, detail, "3.12")
     assert found.receiver_bytes is None
     assert found.receiver_duration_ns is None
     assert found.sender_bytes is None
+    assert found.sender_duration_ns is None
     assert found.local_cpu_ratio is None
 
 
