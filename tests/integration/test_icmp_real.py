@@ -239,8 +239,9 @@ async def test_case_17_two_probers_share_one_icmp_id() -> None:
         results = await asyncio.gather(
             *(collect(session, clock, at_least(15, FAR_V4, "10.77.0.9")) for session in sessions)
         )
-    identifiers = {link.socket.identifier for session in sessions for link in session._wire.links.values()}
-    assert len(identifiers) <= 1
+        identifiers = [[link.socket.identifier for link in session._wire.links.values()] for session in sessions]
+    assert len(identifiers[0]) == 1  # one socket for both hosts
+    assert identifiers[0] == identifiers[1]
     for found, batches in results:
         assert set(found[FAR_V4]) == {PACKET_OUTCOME_REPLIED}
         assert set(found["10.77.0.9"]) <= {PACKET_OUTCOME_LOST, PACKET_OUTCOME_UNREACHABLE}
