@@ -40,7 +40,9 @@ APART_S = 62  # the longest that a loss rule looks back, and a moment
 LOOK_S = 0.05
 SCRAPE_S = 0.1
 QUICK_END_S = 54  # of what is measured; ending the labs takes a few seconds
-ACTIVE = re.compile(r'^bandwitness_incident_active\{rule="(\w+)".*?kind="(\w+)",element="([^"]*)"[^}]*\} 1', re.MULTILINE)
+ACTIVE = re.compile(
+    r'^bandwitness_incident_active\{rule="(\w+)".*?kind="(\w+)",element="([^"]*)"[^}]*\} 1', re.MULTILINE
+)
 
 NOTE = "first dropped packet to /metrics; flush 2 s, 10 probes/s at each host, loss of round trips at one host"
 
