@@ -17,6 +17,7 @@ from grafana.panels import (
     heatmap,
     override,
     stat,
+    table,
     thresholds,
     timeseries,
 )
@@ -25,6 +26,9 @@ from grafana.variables import DST_OF_SRC, LANE, ONE_PAIR, ONE_PATH, PATH, PLACE,
 LIMITS = thresholds((0.005, ORANGE), (0.05, VERMILLION), base="transparent")
 IDLE = f"and on (path) bandwitness_path_loaded{{{ONE_PATH}}} == 0"
 LOADED = f"and on (path) bandwitness_path_loaded{{{ONE_PATH}}} == 1"
+LABELS = "dst, lane, protocol, path"
+OF_ALL_SENT = f"sum by ({LABELS}) (increase(bandwitness_probe_packets_sent_total{{{ONE_PATH}}}[$__range]))"
+OF_ALL_LOST = f"sum by ({LABELS}) (increase(bandwitness_probe_packets_lost_total{{{ONE_PATH}}}[$__range]))"
 OF_PATH = "{{dst}} {{lane}} {{protocol}} {{path}}"
 DASHES = override("byFrameRefID", "B", custom_lineStyle=DASHED, custom_lineWidth=2)
 # From the rack of the chosen source: histograms are kept by pair of racks.
@@ -114,11 +118,49 @@ ROUND_TRIPS = [
                 "{{outcome}}",
             )
         ],
-        axis="Packets per second 每秒报文", width=24, height=8, unit="pps",
+        axis="Packets per second 每秒报文", width=12, height=8, unit="pps",
         overrides=colours(
             replied=BLUE, lost=VERMILLION, unreachable=ORANGE, corrupt=PURPLE, unresolved=GREY, send_failed=YELLOW,
             skipped=SKY,
         ),
+    ),
+    timeseries(
+        16,
+        "Loss there and back 去程与回程丢包",
+        "Packets lost on the way there (forward) or back (reverse), where a STAMP reflector's count tells; other probes"
+        " cannot tell. STAMP 反射端的计数能区分去程（forward）与回程（reverse）丢包，其他探测无法区分。",
+        [
+            Query(
+                "sum by (direction)"
+                f" (rate(bandwitness_one_way_packets_lost_total{{{ONE_PATH}}}[$__rate_interval]))",
+                "{{direction}}",
+            )
+        ],
+        axis="Packets per second 每秒报文", width=12, height=8, unit="pps",
+        overrides=colours(forward=VERMILLION, reverse=BLUE),
+    ),
+    table(
+        17,
+        "Loss by path 各路径丢包率",
+        "Over the whole time chosen. STAMP has a path for each source port: a few that lose while the others do not are"
+        " one member of a group of links. 所选时段；STAMP 每个源端口一条路径，只有少数丢包说明链路组中某个成员有问题。",
+        [
+            Query(OF_ALL_SENT, table=True),
+            Query(OF_ALL_LOST, table=True),
+            Query(f"{OF_ALL_LOST} / {OF_ALL_SENT}", table=True),
+        ],
+        columns={
+            "dst": "To 目的", "lane": "Lane 网络平面", "protocol": "Protocol 协议", "path": "Path 路径",
+            "#A": "Sent 已发送", "#B": "Lost 丢失", "#C": "Loss 丢包率",
+        },
+        sort="Loss 丢包率", width=24, height=9, unit="short",
+        overrides=[
+            override(
+                "byName", "Loss 丢包率", unit="percentunit", decimals=3,
+                thresholds=thresholds((0.005, ORANGE), (0.05, VERMILLION), base="transparent"),
+                custom_cellOptions={"type": "color-background", "mode": "basic"},
+            )
+        ],
     ),
 ]  # fmt: skip
 
@@ -169,5 +211,9 @@ DASHBOARD = dashboard(
         Row(102, "Round trips 往返探测", ROUND_TRIPS),
         Row(103, "Throughput 吞吐", THROUGHPUT),
     ],
-    links=[("Paths 路径", "/api/v1/paths"), ("Timetable 测试计划", "/api/v1/timetable")],
+    links=[
+        ("Paths 路径", "/api/v1/paths"),
+        ("Loss by direction 按方向丢包", "/api/v1/pairs"),
+        ("Timetable 测试计划", "/api/v1/timetable"),
+    ],
 )

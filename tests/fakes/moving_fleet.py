@@ -1,8 +1,9 @@
 """Snapshots of a fleet that lives: each is a second later, its counters higher, now and then a test's result newer."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_TCP_THROUGHPUT
+from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_STAMP, PROTOCOL_TCP_THROUGHPUT
 from collector.analysis.snapshot import DELAY_BOUNDS_NS, DelayHistogram, NicStatus, PathTotals, Snapshot
 from collector.model import Element, EndpointRow, Incident, NodeRow, PathStatus, ThroughputStatus
 from tests.fakes.fleet import fleet
@@ -56,6 +57,16 @@ def _test(start_ns: int, result: int, pair: tuple[int, str, str, str]) -> PathSt
     )  # fmt: skip
 
 
+def _stamp(now_ns: int, pair: tuple[int, str, str, str]) -> PathStatus:
+    return replace(_echo(now_ns, pair), path_id=2000 + pair[0], protocol=PROTOCOL_STAMP, source_port=50000)
+
+
+def _totals(path_id: int, src: str, seconds: int) -> PathTotals:
+    """980 of 1000 packets a second are answered; 12 and 3 of the lost ones are known to be lost there and back."""
+    outcomes = (980 * seconds, 15 * seconds, 3 * seconds, 2 * seconds, 1, 2, 3)
+    return PathTotals(path_id, src, outcomes, 0, 0, 12 * seconds, 3 * seconds)
+
+
 def _nodes(now_ns: int) -> Iterator[NodeRow]:
     for node in CONFIG.nodes:
         well = node.name != BROKEN
@@ -80,17 +91,16 @@ def moving_fleet(start_ns: int, seconds: int) -> Snapshot:
     now_ns = start_ns + seconds * SECOND
     pairs = list(_pairs())
     tests = [pair for pair in pairs if pair[2] != TARGET]
+    echoes = [_echo(now_ns, pair) for pair in pairs]
+    stamps = [_stamp(now_ns, pair) for pair in tests]
+    throughput = [_test(start_ns, seconds // 3, pair) for pair in tests]
     racks = sorted(set(RACK.values()))
     due = 10 + seconds // 2
     return Snapshot(
         made_time_ns=now_ns - SECOND,
         nodes=tuple(_nodes(now_ns)),
-        paths={pair[0]: _echo(now_ns, pair) for pair in pairs}
-        | {1000 + pair[0]: _test(start_ns, seconds // 3, pair) for pair in tests},
-        totals={
-            number: PathTotals(number, src, (980 * seconds, 15 * seconds, 3 * seconds, 2 * seconds, 1, 2, 3), 0, 0)
-            for number, src, _, _ in pairs
-        },
+        paths={path.path_id: path for path in (*echoes, *stamps, *throughput)},
+        totals={path.path_id: _totals(path.path_id, path.src, seconds) for path in (*echoes, *stamps)},
         delays=[
             DelayHistogram(src, dst, lane, (*(0,) * 6, 900 * seconds, 90 * seconds, 10 * seconds, *(0,) * (
                 len(DELAY_BOUNDS_NS) - 8
