@@ -7,18 +7,24 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import grpc
 import pytest
 
 from agent.config import Address, IdentityFiles
 from agent.plan import PlanKeeper
+from agent.record import SealedBatch
 from agent.spool import Limits, Spool
-from agent.uplink import Introduction, Uplink
+from agent.uplink import Introduction, Uplink, UplinkSettings
 from agent.uplink.channel import Backoff
 from agent.uplink.diagnosis import look, of_error, of_status, too_many_pings
+from agent.uplink.session import Contact, Session, Stream
 from agent.uplink.window import Window
+from bandwitness import chain
 from bandwitness.v1 import record_pb2 as pb
+from bandwitness.v1.uplink_pb2 import Ack, UplinkRequest, UplinkResponse, Welcome
+from tests.fakes.batches import FakeChain
 from tests.fakes.clock import FakeClock
 
 SECOND = 1_000_000_000
@@ -85,6 +91,86 @@ def test_a_new_chain_forgets_what_is_in_flight_of_the_old() -> None:
     window.sent(EVIDENCE, b"new", 1, 10, 3)
     assert window.has_room(900)
     assert window.oldest_sent_ns() == 3
+
+
+# ---------------------------------------------------------------- one stream, without a network
+
+
+class FakeStream:
+    """The collector's end: what the test tells it to answer; keeps what was sent."""
+
+    def __init__(self) -> None:
+        self.answers: asyncio.Queue[UplinkResponse] = asyncio.Queue()
+        self.sent: list[UplinkRequest] = []
+        self.changed = asyncio.Event()
+
+    async def write(self, request: UplinkRequest) -> None:
+        self.sent.append(request)
+        self.changed.set()
+
+    async def read(self) -> UplinkResponse:
+        return await self.answers.get()
+
+    async def until_sent(self, seq: int) -> None:
+        """Waits for the batch with that number, the first being 1; before them goes the Hello."""
+        while len(self.sent) < 1 + seq:
+            self.changed.clear()
+            await self.changed.wait()
+
+
+@pytest.mark.parametrize("through_seq", [1_000_000, 5, 3])
+async def test_an_acknowledgement_beyond_what_was_sent_covers_only_what_was_sent(
+    tmp_path: Path, through_seq: int
+) -> None:
+    """A collector that acknowledges what it cannot have must not make the agent throw that away."""
+    clock = FakeClock()
+    spool = Spool(tmp_path / "spool.sqlite", Limits(), wall_ns=clock.wall_ns)
+    await spool.open()
+    own = FakeChain(chain_id=spool.tip(EVIDENCE).chain_id)
+    await spool.append([as_sealed(own.next()) for _ in range(5)])
+    stream = FakeStream()
+    stream.answers.put_nowait(UplinkResponse(welcome=Welcome(collector_id="c", public_key=own.public_key)))
+    session = Session(
+        introduction=Introduction("n1", "0.1.0", b"B" * 16, b"R" * 16),
+        spool=spool,
+        keeper=PlanKeeper(tmp_path, "n1"),
+        clock=clock,
+        contact=Contact(),
+        plans=asyncio.Queue(1),
+        settings=UplinkSettings(window_batches=2),
+    )
+    running = asyncio.create_task(session.run(cast("Stream", stream)))
+    try:
+        async with asyncio.timeout(10):
+            await stream.until_sent(2)  # the window is full
+            ack = Ack(batch_class=EVIDENCE, chain_id=own.chain_id, durable_through_seq=through_seq)
+            stream.answers.put_nowait(UplinkResponse(ack=ack))
+            await stream.until_sent(4)
+            while not spool.acknowledged(EVIDENCE)[0]:  # noqa: ASYNC110 - noted in the spool's thread
+                await asyncio.sleep(0)
+        assert spool.acknowledged(EVIDENCE)[0] == 2
+        assert [seq for seq, _ in await spool.unsent(EVIDENCE, 0, 1 << 20)] == [3, 4, 5]
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await spool.close()
+
+
+def as_sealed(batch: pb.SignedBatch) -> SealedBatch:
+    header = chain.read_header(batch.header)
+    return SealedBatch(
+        batch_class=header.batch_class,
+        chain_id=header.chain_id,
+        seq=header.seq,
+        header=batch.header,
+        payload=batch.payload,
+        signature=batch.signature,
+        previous_header_hash=header.previous_header_hash,
+        first_event_time_ns=header.first_event_time_ns,
+        last_event_time_ns=header.last_event_time_ns,
+        newest_event_time_ns=header.last_event_time_ns,
+        records=header.record_count,
+    )
 
 
 # ---------------------------------------------------------------- diagnosis
