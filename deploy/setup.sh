@@ -15,8 +15,8 @@ case "${1:-}" in
   --agent) set=agent ;;
   --tests)
     set=dev
-    packages+=(fping tcpdump nftables openssl protobuf-compiler prometheus procps util-linux)
-    programs+=(fping tcpdump nft openssl protoc promtool sysctl setpriv) ;;
+    packages+=(fping tcpdump nftables openssl protobuf-compiler prometheus prometheus-alertmanager procps util-linux)
+    programs+=(fping tcpdump nft openssl protoc prometheus promtool prometheus-alertmanager amtool sysctl setpriv) ;;
   *) sed -n '2,6p' "$0" >&2; exit 2 ;;
 esac
 
