@@ -23,6 +23,7 @@ from agent.schedule import SlotRunner
 from bandwitness.identity import canonical
 from bandwitness.v1 import record_pb2 as pb
 from bandwitness.v1.plan_pb2 import SLOT_PURPOSE_PAIR, WINDOW_KIND_PEAK, Plan
+from tests.fakes.netns import inside, namespace
 from tests.fakes.sink_collector import SinkCollector, tls_credentials
 
 ROOT = Path(__file__).parents[2]
@@ -261,17 +262,23 @@ async def test_mutual_tls_with_the_certificates_of_make_certificates(world: Worl
 
 
 async def test_case_57_no_right_to_send_icmp_is_a_state_and_no_loss(world: World) -> None:
-    world.sink.issue(make_plan())
-    without = ["setpriv", "--bounding-set", "-net_raw", "--inh-caps", "-net_raw"] if os.geteuid() == 0 else []
-    process = await world.start(*without)
-    await world.until(lambda: world.replied() >= 3 and world.sink.found("nic"))
-    code, said = await world.end(process)
+    """Neither the capability nor a group that may open datagram sockets: the range of a new namespace is "1 0"."""
+    await world.sink.stop()
+    world.sink = SinkCollector(make_plan())
+    without = ["setpriv", "--bounding-set", "-net_raw", "--inh-caps", "-net_raw"]
+    with namespace(f"bwagent-{os.getpid()}") as name:
+        with inside(name):
+            world.port = await world.sink.start()
+        process = await world.start("ip", "netns", "exec", name, *without)
+        await world.until(lambda: world.replied() >= 3 and world.sink.found("nic"))
+        code, said = await world.end(process)
     assert code == 0, said
     methods = {columns.method for columns in world.sink.found("round_trip")}
-    if methods != {pb.ROUND_TRIP_METHOD_ICMP_DATAGRAM}:  # where ping_group_range lets us in, that is right too
-        assert methods == {pb.ROUND_TRIP_METHOD_TCP_CONNECT}
-        assert world.status()["echo"].state == "icmp_unavailable"
-        assert "CAP_NET_RAW" in world.status()["echo"].detail
+    assert methods == {pb.ROUND_TRIP_METHOD_TCP_CONNECT}
+    state = world.status()["echo"]
+    assert state.state == "icmp_unavailable"
+    assert "CAP_NET_RAW" in state.detail
+    assert "net.ipv4.ping_group_range (now '1" in state.detail
     assert set(world.sink.outcomes) == {pb.PACKET_OUTCOME_REPLIED}
 
 

@@ -4,7 +4,6 @@ Sockets are opened inside a namespace by a thread that visits it (setns), so the
 """
 
 import asyncio
-import ctypes
 import errno
 import os
 import select
@@ -12,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path as FilePath
 from random import Random
 from time import monotonic
@@ -46,18 +45,13 @@ from bandwitness.v1.record_pb2 import (
     PROTOCOL_TCP_CONNECT,
 )
 from tests.fakes.clock import FakeClock
+from tests.fakes.netns import inside, ip
 from tests.fakes.network import MILLISECOND, SECOND, FakeNetwork, Host, outcomes_by_address, round_trip_target
 
-CLONE_NEWNET = 0x40000000
 NEAR, FAR = f"bwicmp-near-{os.getpid()}", f"bwicmp-far-{os.getpid()}"
 FAR_V4, FAR_V6 = "10.77.0.2", "fd77::2"
 UNROUTED, REFUSED = "192.0.2.99", "10.78.0.1"
-LIBC = ctypes.CDLL(None, use_errno=True)
 REPOSITORY = FilePath(__file__).parents[2]
-
-
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
 
 def sysctl(namespace: str, *settings: str) -> None:
@@ -99,20 +93,6 @@ def namespaces() -> Iterator[None]:
     finally:
         for name in (NEAR, FAR):
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
-
-
-@contextmanager
-def inside(namespace: str) -> Iterator[None]:
-    """This thread visits a namespace; sockets made meanwhile belong to it."""
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    there = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
-    try:
-        assert LIBC.setns(there, CLONE_NEWNET) == 0
-        yield
-    finally:
-        assert LIBC.setns(home, CLONE_NEWNET) == 0
-        os.close(home)
-        os.close(there)
 
 
 def await_answer(ip_version: int, address: str) -> None:
