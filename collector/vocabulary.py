@@ -49,6 +49,7 @@ METRICS: tuple[Metric, ...] = (
     # NICs.
     Metric("nic_receive_bytes_total", "counter", "Bytes received since the collector first saw the NIC; resets of the device left out.", NIC),
     Metric("nic_transmit_bytes_total", "counter", "Bytes transmitted since the collector first saw the NIC; resets of the device left out.", NIC),
+    Metric("nic_errors_total", "counter", "Errors and drops since the collector first saw the NIC, by the kernel's counter; resets of the device left out.", (*NIC, "counter")),
     Metric("nic_receive_peak_bytes_per_second", "gauge", "Highest one-second receive rate in the newest closed 10 s window.", NIC),
     Metric("nic_transmit_peak_bytes_per_second", "gauge", "Highest one-second transmit rate in the newest closed 10 s window.", NIC),
     Metric("nic_speed_bytes_per_second", "gauge", "Link speed; absent where the kernel does not know it.", NIC),

@@ -14,6 +14,12 @@ from collector.model import NicSamples
 from collector.store.rows import Values, dump
 
 BYTES = ("rx_bytes", "tx_bytes")
+# What the kernel counts of packets that came to grief (rtnl_link_stats64 of if_link.h): fixed, since each is a label.
+ERRORS = frozenset({
+    "rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "collisions", "rx_length_errors", "rx_over_errors",
+    "rx_crc_errors", "rx_frame_errors", "rx_fifo_errors", "rx_missed_errors", "tx_aborted_errors", "tx_carrier_errors",
+    "tx_fifo_errors", "tx_heartbeat_errors", "tx_window_errors", "rx_nohandler",
+})  # fmt: skip
 SPEED_TOLERANCE = 1.05  # ticks and reads jitter by some milliseconds
 MAX_GAP_NS = 120 * SECOND  # over a longer one a rate says nothing about any second in it
 MAX_STEP = 1 << 62  # no port has sent that much in its life
@@ -76,6 +82,7 @@ class Nic:
         self.speed_bps: int | None = None
         self.resets = 0
         self.raw: dict[str, int] = {}
+        self.errors: dict[str, int] = {}  # since the process started, young samples only
         self._counters = (_Counter(), _Counter())
         self._window: _Window | None = None
         self._closed: _Window | None = None
@@ -102,11 +109,19 @@ class Nic:
                 resets = max(resets, found)
             newest = next(compress(reversed(row), reversed(seen)), None)
             if newest is not None:
+                if name in ERRORS:
+                    self._count_errors(name, newest, young=young)
                 self.raw[name] = newest
         self.resets += resets
         touched[max(touched)].resets += resets
         self.time_ns, self.speed_bps = times[-1], samples.speed_bps
         return list(touched.values())
+
+    def _count_errors(self, name: str, newest: int, *, young: bool) -> None:
+        """Adds what has come since the record before; a decrease is a reset, after which all is new but unknown."""
+        before = self.raw.get(name)
+        delta = newest - before if young and before is not None else 0
+        self.errors[name] = self.errors.get(name, 0) + (delta if 0 <= delta < MAX_STEP else 0)
 
     def _window_at(self, start_ns: int) -> _Window:
         if self._window is None or start_ns > self._window.start_time_ns:
@@ -151,6 +166,7 @@ class Nic:
             speed_bps=self.speed_bps,
             resets=self.resets,
             counters=dict(self.raw),
+            errors=dict(self.errors),
         )
 
     def window_values(self, window: _Window) -> Values:

@@ -64,6 +64,7 @@ class NicStatus:
     speed_bps: int | None
     resets: int
     counters: Mapping[str, int] = field(default_factory=dict)  # raw values as last read, by the kernel's names
+    errors: Mapping[str, int] = field(default_factory=dict)  # totals of those that count errors and drops
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,15 @@ ALL_NICS = [
         axis="Use 使用率", width=12, height=8, unit="percentunit", limits=LIMIT, most=1, style="dots",
         defaults={"color": {"mode": "fixed", "fixedColor": BLUE}},
     ),
+    timeseries(
+        4, "Errors and drops 错误与丢弃",
+        "Packets a second by the kernel's counter, the ten highest at each moment; counters that stand still are left"
+        " out. 按内核计数器统计的每秒包数，每一时刻最高的十个；不变的计数器不显示。",
+        [Query(f"topk(10, rate(bandwitness_nic_errors_total{{{NICS}}}[$__rate_interval]) > 0)",
+               "{{node}} {{nic}} {{counter}}")],
+        axis="Packets 包数", width=24, height=8, unit="pps", style="dots",
+        defaults={"color": {"mode": "fixed", "fixedColor": VERMILLION}},
+    ),
 ]  # fmt: skip
 
 ONE_NODE = [

@@ -115,7 +115,8 @@ def moving_fleet(start_ns: int, seconds: int) -> Snapshot:
         incidents=tuple(_incidents()),
         nics=[
             NicStatus(
-                node, f"eth{lane}", now_ns, 10**9 * seconds, 2 * 10**9 * seconds, 5e9, 11e9, 100 * 10**9, 0
+                node, f"eth{lane}", now_ns, 10**9 * seconds, 2 * 10**9 * seconds, 5e9, 11e9, 100 * 10**9, 0,
+                errors={"rx_crc_errors": seconds},
             )
             for node in NODES for lane in range(len(LANES))
         ],

@@ -1,5 +1,7 @@
 """NIC counters: differences that can be believed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -89,3 +91,13 @@ def test_totals_leave_out_a_backlog_and_resets() -> None:
     nics.add(samples([1_000_400], start_s=3600), T0 + 3600 * SECOND)
     assert nics.statuses()[0].receive_bytes_total == 1300
     assert nics.statuses()[0].resets == 1
+
+
+def test_errors_and_drops_are_counted_from_young_records_without_resets() -> None:
+    nics = Nics()
+    for second, (errors, age_s) in enumerate([(100, 1), (103, 1), (110, 600), (4, 1), (5, 1)]):
+        record = replace(samples([errors], start_s=second), counters=("rx_crc_errors", "rx_surprises"))
+        nics.add(record, T0 + (second + age_s) * SECOND)
+    (status,) = nics.statuses()
+    assert status.errors == {"rx_crc_errors": 3 + 1}
+    assert status.counters["rx_surprises"] == 5

@@ -39,7 +39,7 @@ SNAPSHOT = Snapshot(
     delays=(DelayHistogram("r1", "r2", "rail0", (*(0,) * 5, 3, *(0,) * (len(DELAY_BOUNDS_NS) - 5)), 300_000),),
     attempts={("a", "b", "rail0", "refused"): 6},
     incidents=(Incident("x", "loss", 1, Element("uplink", "r1"), "critical", 1, None, 2, "", {}),),
-    nics=(NicStatus("a", "eth0", 10**18, 1000, 2000, None, 125e6, None, 0),),
+    nics=(NicStatus("a", "eth0", 10**18, 1000, 2000, None, 125e6, None, 0, errors={"rx_dropped": 7}),),
     batches={"evidence": 12},
     quarantined={"gap": 1},
     lag_ns=1_500_000_000,
