@@ -153,7 +153,8 @@ class PlanKeeper:
     def state(self, now_ns: int) -> PartState:
         """For the agent's status (wall clock)."""
         if self.current is None:
-            return PartState("plan", False, "no_plan", self._fault or "waiting for a plan from the collector")
+            waiting = f"waiting for a plan: does the collector's configuration name the node {self._node}?"
+            return PartState("plan", False, "no_plan", self._fault or waiting)
         if self.current.expired(now_ns):
             detail = "no throughput tests until the collector sends a new one; the rest goes on"
             return PartState("plan", False, "plan_expired", detail)

@@ -67,6 +67,7 @@ class Control:
         self._configuration_hash = configuration_hash
         self._boot_id = boot_id
         self._run_id = secrets.token_bytes(16)
+        self.nodes: frozenset[str] = frozenset()  # those that the configuration names
         self._plans: dict[str, IssuedPlan] = {}
         self._listeners: dict[str, set[asyncio.Event]] = {}
         own = {
@@ -112,6 +113,7 @@ class Control:
         Raises:
             LogError: as ``write``.
         """
+        self.nodes = frozenset(nodes)
         in_force = await asyncio.to_thread(self._look_back, {site.site for site in windows}, set(nodes))
         records = [self._started()]
         records += [Record(windows_fixed=fixed) for fixed in windows if in_force.get(fixed.site) != fixed]

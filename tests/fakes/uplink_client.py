@@ -1,6 +1,7 @@
 """An agent's side of the stream, one message at a time, over a real channel."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Self
 
 import grpc
@@ -78,7 +79,10 @@ class UplinkClient:
                 return acks
 
     async def status(self) -> tuple[grpc.StatusCode, str]:
-        """How the stream ended, once it has."""
+        """How the stream ended, once it has. Messages are read to the end first: gRPC gives the status behind them."""
+        with suppress(grpc.aio.AioRpcError):
+            while isinstance(await self.call.read(), bytes):
+                pass
         code = await self.call.code()
         return grpc.StatusCode(code) if isinstance(code, grpc.StatusCode) else code, await self.call.details()
 
