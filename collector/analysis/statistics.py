@@ -93,7 +93,7 @@ def upper_edge_ns(index: int) -> int:
 
 def bins_above(delays_ns: Ints) -> Ints:
     """First bin that lies wholly above each delay."""
-    return np.searchsorted(_UPPER_EDGES_NS, delays_ns, side="left").astype(np.int64) + 1
+    return bins_of(delays_ns) + 1
 
 
 def histogram_quantiles(histograms: NDArray[np.integer], numerator: int, denominator: int = 100) -> Ints:

@@ -4,7 +4,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from collector.analysis import statistics
@@ -73,10 +73,21 @@ def test_histograms_add_up(first: list[int], second: list[int]) -> None:
 
 
 @given(st.integers(0, 10**10), st.integers(0, 10**10))
+@example(limit=1000, delay=1000)  # a limit that is the edge of a bin, and belongs to the bin it begins
+@example(limit=1091, delay=1091)
 def test_bins_above_a_delay_hold_no_smaller_one(limit: int, delay: int) -> None:
     bins = statistics.bins_of(np.array([delay], np.int64))
     if bins[0] >= statistics.bins_above(np.array([limit], np.int64))[0]:
         assert delay > limit
+
+
+@given(st.integers(0, 10**10))
+@example(limit=999)
+@example(limit=1000)
+def test_the_bin_before_the_first_one_above_a_delay_still_reaches_down_to_it(limit: int) -> None:
+    first = int(statistics.bins_above(np.array([limit], np.int64))[0])
+    assert statistics.upper_edge_ns(first - 1) > limit
+    assert first == 1 or statistics.upper_edge_ns(first - 2) <= limit
 
 
 @given(st.integers(0, 1000), st.integers(0, 1000), st.floats(1e-5, 0.5))
