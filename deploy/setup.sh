@@ -4,6 +4,7 @@
 #   deploy/setup.sh            agent and collector, and what the demo needs
 #   deploy/setup.sh --agent    the agent alone, for nodes
 #   deploy/setup.sh --tests    all of it, and what the tests need
+#   deploy/setup.sh --all      and what tests/run.sh --all needs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,11 +14,12 @@ programs=(iperf3 ip tc)
 case "${1:-}" in
   '') ;;
   --agent) set=agent ;;
-  --tests)
+  --tests | --all)
     set=dev
     packages+=(fping tcpdump nftables openssl protobuf-compiler prometheus prometheus-alertmanager procps util-linux)
-    programs+=(fping tcpdump nft openssl protoc prometheus promtool prometheus-alertmanager amtool sysctl setpriv) ;;
-  *) sed -n '2,6p' "$0" >&2; exit 2 ;;
+    programs+=(fping tcpdump nft openssl protoc prometheus promtool prometheus-alertmanager amtool sysctl setpriv)
+    [ "$1" = --tests ] || { packages+=(npm); programs+=(npm); } ;; # the schema of dashboards
+  *) sed -n '2,7p' "$0" >&2; exit 2 ;;
 esac
 
 say() { printf '%s\n' "$*" >&2; }

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in -h | --help) sed -n '2,5p' tests/run.sh; exit ;; esac
-deploy/setup.sh --tests
+if [ "${1:-}" = --all ]; then deploy/setup.sh --all; else deploy/setup.sh --tests; fi
 export PATH="$PWD/.venv/bin:$PATH:/usr/sbin:/sbin"
 
 case "${1:-}" in
