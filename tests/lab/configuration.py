@@ -49,6 +49,9 @@ class Measuring:
     margin: str = "460ms"  # iperf3 needs up to 300 ms more than its second beside the tenant
     flush: str = "1s"
     echo_rate: float = 10.0
+    # Of the delay rule. Short of a full queue (10 ms), and more than two busy cores add by themselves.
+    delay_above: str = "4ms"
+    delay_min_samples: int = 300
 
 
 def window_s(topology: Topology, measuring: Measuring) -> int:
@@ -113,7 +116,10 @@ def collector_file(
                 "margin": measuring.margin,
             },
         },
-        "rules": {"oversubscription": {"min_tests": measuring.min_tests}},
+        "rules": {
+            "oversubscription": {"min_tests": measuring.min_tests},
+            "delay": {"above": measuring.delay_above, "min_samples": measuring.delay_min_samples},
+        },
     }
     return yaml.safe_dump(document, sort_keys=False)
 

@@ -17,14 +17,23 @@ START_S = 12  # for collector and agents to start and to have their plan
 MOST_TIMEOUTS = 3
 
 
-def run_evening(topology: Topology, measuring: Measuring, directory: Path) -> tuple[Sequence[Item], Sequence[Item]]:
+def run_evening(
+    topology: Topology, measuring: Measuring, directory: Path, *, quiet_s: int = 0
+) -> tuple[Sequence[Item], Sequence[Item]]:
     """Throughput paths (as ``verdict.document`` makes them) and incidents; the tenant, if there is one, comes between
     night and evening. Asserts on the way what holds in every undisturbed run: no gate tripped, every test done, at
     most a few timed out beside the tenant, accounting adds up.
+
+    ``quiet_s``: at least so long before the night there are echoes and no tests, and the night begins with a full
+    minute. Baselines are read at full minutes and lag two behind: the one that is read two minutes after the night
+    began holds the quiet and nothing else.
     """
     length_s = window_s(topology, measuring)
     between_s = 6 if topology.tenant else 1
-    evening = Evening.starting_at(int(time.time()) + START_S, window_s=length_s, between_s=between_s)
+    start_s = int(time.time()) + START_S + quiet_s
+    if quiet_s:
+        start_s += -start_s % 60
+    evening = Evening.starting_at(start_s, window_s=length_s, between_s=between_s)
     with Lab(topology) as lab, Installation(lab, directory, evening, measuring) as installation:
         tenant = CompetingTenant(lab) if topology.tenant else None
         installation.start_collector()
