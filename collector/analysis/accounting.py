@@ -99,7 +99,7 @@ def disagreement(client: RunRow | None, server: RunRow | None) -> str:
 def valid(client: RunRow | None, server: RunRow | None, *, settled: bool, contended: bool) -> bool:
     """Whether a result may enter a verdict: ok at the client, not contradicted by the server, no gate tripped and no
     doubt flagged at either end, no collision with another test of ours. ``settled``: no server record is to come."""
-    if client is None or client.throughput_bps is None or contended:
+    if client is None or client.outcome != RUN_OUTCOME_OK or client.throughput_bps is None or contended:
         return False
     if server is None and not settled:
         return False
