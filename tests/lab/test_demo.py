@@ -13,7 +13,7 @@ import pytest
 
 from tests.lab import demo, verdict
 from tests.lab.demo_view import incident_lines, metric_lines, result
-from tests.lab.lab import processes_of_labs, wait_for
+from tests.lab.lab import SYSTEM_PATH, processes_of_labs, wait_for
 from tests.lab.topology import Tenant, Topology
 
 ROOT = Path(__file__).parents[2]
@@ -139,11 +139,13 @@ def test_a_demo_that_is_stopped_leaves_nothing(number: int, status: int, tmp_pat
 @pytest.mark.long
 @pytest.mark.timeout(420)
 def test_the_whole_demo(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "tests.lab.demo", "--once", "--seed", "2", "--port", "0"]
+    """By the script, as people start it: from any directory, and without this test's virtual environment."""
+    words = [str(ROOT / "deploy" / "demo.sh"), "--once", "--seed", "2", "--port", "0"]
     done = subprocess.run(
-        [*words, "--json", str(tmp_path / "table.json")],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [*words, "--json", "table.json"],
+        cwd=tmp_path,
+        env={name: os.environ[name] for name in ("HOME", "USER", "LANG", "TMPDIR") if name in os.environ}
+        | {"PATH": SYSTEM_PATH},
         capture_output=True,
         text=True,
         check=False,
