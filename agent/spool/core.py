@@ -383,14 +383,12 @@ class Core:
     def _publish(self) -> None:
         oldest: list[int] = []
         gaps = len(self._notes)
-        try:
+        with suppress(sqlite3.Error):  # the next write meets the fault again, and names it
             if self._database is not None:
                 for batch_class, (seq, _) in self._acknowledged.items():
                     at_ns = self._database.oldest_ns(batch_class, seq)
                     oldest += [] if at_ns is None else [at_ns]
                 gaps += len(self._database.gaps())
-        except sqlite3.Error:
-            pass  # the next write meets it again and deals with it
         oldest += [batch.first_event_time_ns for batch in self._held]
         held_bytes = sum(batch.size_bytes for batch in self._held)
         self.stats = SpoolStats(

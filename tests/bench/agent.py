@@ -165,7 +165,7 @@ def _measure(case: Case, directory: Path, certificates: Path) -> dict[str, Any]:
                 cwd=ROOT,
                 stderr=log,
             )
-        time.sleep(case.warm_s)
+        time.sleep(case.warm_s)  # start-up is not what is measured
         figures = _watch(agent.pid, case.steady_s)
         agent.send_signal(signal.SIGTERM)
         code = agent.wait(timeout=20)
@@ -198,7 +198,7 @@ def _watch(pid: int, seconds: float) -> dict[str, float]:
     highest = 0
     while (elapsed := time.monotonic() - begin) < seconds:
         highest = max(highest, process.memory_info().rss)
-        time.sleep(0.25)
+        time.sleep(0.25)  # a reading now and then: watching must not cost what is watched
     spent = sum(process.cpu_times()[:2]) - spent
     return {"rss_mb": round(highest / 1e6, 1), "cpu_ratio": round(spent / elapsed, 4)}
 

@@ -188,11 +188,11 @@ def onset(installation: Installation, host: Host, case: Case, seed: int, limit: 
                 return None, ""
             if active(installation.metrics(), "loss") and not rule.packets():
                 raise BenchError("a loss incident before the first lost packet")
-            time.sleep(LOOK_S)
+            time.sleep(LOOK_S)  # between two looks at the counter
         while not limit.passed(first_s):
             if found := active(installation.metrics(), "loss"):
                 return time.monotonic() - first_s, found[0]
-            time.sleep(SCRAPE_S)
+            time.sleep(SCRAPE_S)  # between two scrapes, as Prometheus would
     return None, ""
 
 
@@ -238,7 +238,7 @@ def patiently(what: str, condition: Callable[[], bool], within_s: float = 60) ->
     while not condition():
         if time.monotonic() > deadline_s:
             raise BenchError(f"{what}: not within {within_s:g} s")
-        time.sleep(SCRAPE_S)
+        time.sleep(SCRAPE_S)  # between two looks at the condition
 
 
 # ---------------------------------------------------------------- the swing

@@ -167,7 +167,7 @@ def finish(processes: Sequence[subprocess.Popen[str]]) -> tuple[float, int]:
             if ended:
                 left.pop(pid).returncode = os.waitstatus_to_exitcode(code)
                 cpu_s += usage.ru_utime + usage.ru_stime
-        time.sleep(0.1)
+        time.sleep(0.1)  # between two looks at who has ended
     return cpu_s, sum(largest.values())
 
 
@@ -199,7 +199,7 @@ def probe_ping(program: Sequence[str], rounds: int) -> tuple[Reported, float, in
     for address in addresses(PING_TARGETS):
         command = ["ip", "netns", "exec", NEAR, *program, "-n", "-c", str(rounds), "-i", "1", str(address)]
         processes.append((address, subprocess.Popen(command, stdout=subprocess.PIPE, text=True)))
-        time.sleep(1 / PING_TARGETS)
+        time.sleep(1 / PING_TARGETS)  # starts are spread over the interval, as its user would
     cpu_s, rss = finish([process for _, process in processes])  # what they print fits in their pipes
     for address, process in processes:
         assert process.stdout is not None

@@ -238,7 +238,7 @@ async def test_what_was_measured_while_the_collector_was_away_arrives_later(worl
 
 def _wait_until(wall_ns: int) -> None:
     while (left_ns := wall_ns - time.time_ns()) > 0:
-        time.sleep(left_ns / 1e9)
+        time.sleep(left_ns / 1e9)  # a slot has a time of day: the condition is the clock
 
 
 async def test_mutual_tls_with_the_certificates_of_make_certificates(world: World, tmp_path: Path) -> None:

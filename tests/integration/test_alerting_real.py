@@ -49,7 +49,7 @@ def until(what: str, look: Callable[[], T | None]) -> T:
         found = look()
         if found:
             return found
-        time.sleep(0.05)
+        time.sleep(0.05)  # between two looks at the condition
     raise AssertionError(f"not within {WITHIN_S} s: {what}")
 
 

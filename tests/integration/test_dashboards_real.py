@@ -65,7 +65,7 @@ def until(what: Callable[[], bool]) -> None:
     deadline = time.monotonic() + ENOUGH_S
     while not what():
         assert time.monotonic() < deadline, "Prometheus does not come as far"
-        time.sleep(0.1)
+        time.sleep(0.1)  # between two looks at the condition
 
 
 @contextmanager
