@@ -514,3 +514,64 @@ class PairLoss:
     reverse_lost: int
     either_lost: int
     ports: Sequence[PortLoss]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkRow:
+    """What a trainer said: something began or ended. ``labels`` are those of its job (Slurm, Kubernetes)."""
+
+    source: Source
+    node: str
+    time_ns: int  # the agent's wall clock at receipt
+    said_time_ns: int | None
+    phase: int  # MarkPhase
+    kind: str
+    job: str
+    step: int | None
+    bytes: int | None
+    rank: int | None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """One NIC far above its usual rate, in event time. ``end_time_ns`` is None while it is open."""
+
+    burst_id: str  # hash(node, NIC, direction, start)
+    node: str
+    nic: str
+    lane: str
+    kind: str  # save, restore, exchange
+    start_time_ns: int  # back-dated to the first crossing
+    end_time_ns: int | None
+    error_ns: int  # of start and end: sample period and clock error
+    bytes: int  # in the direction of the burst, above nothing: all that passed from start to end
+    peak_bps: float
+    mean_bps: float
+    cluster_id: str = ""  # of the cluster burst it is part of
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBurst:
+    """Many nodes of a job or rack at once. ``marked``: a trainer said so; otherwise inferred from counters alone."""
+
+    burst_id: str  # hash(scope, lane, kind, start)
+    scope: str  # job, rack, site
+    name: str  # of the job, rack or site
+    lane: str
+    kind: str  # save, restore, exchange
+    start_time_ns: int
+    end_time_ns: int | None
+    error_ns: int
+    start_spread_ns: int  # first to last start of its members
+    end_spread_ns: int | None
+    bytes: int
+    achieved_bps: float  # of all together
+    nodes: Sequence[str]
+    members: Sequence[str]  # burst ids
+    slowest_node: str  # lowest mean rate
+    marked: bool
+    job: str = ""
+    step: int | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    next_start_time_ns: int | None = None  # forecast, where starts are periodic

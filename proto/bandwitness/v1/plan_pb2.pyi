@@ -77,6 +77,9 @@ class Plan(_message.Message):
     OWN_TRAFFIC_LIMIT_RATIO_FIELD_NUMBER: _builtins.int
     STAMP_REFLECTOR_FIELD_NUMBER: _builtins.int
     STAMP_FIELD_NUMBER: _builtins.int
+    BURST_COUNTER_INTERVAL_NS_FIELD_NUMBER: _builtins.int
+    PATH_MTU_FIELD_NUMBER: _builtins.int
+    TRACE_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """rises with every plan for this node"""
     node: _builtins.str
@@ -94,6 +97,8 @@ class Plan(_message.Message):
     max_probes_per_second: _builtins.int
     own_traffic_limit_ratio: _builtins.float
     """gate: own bytes over the NIC's speed before a test"""
+    burst_counter_interval_ns: _builtins.int
+    """of counters while a burst is open; 0: as ever"""
     @_builtins.property
     def endpoint(self) -> _containers.RepeatedCompositeFieldContainer[_record_pb2.Endpoint]:
         """this node's own"""
@@ -110,6 +115,12 @@ class Plan(_message.Message):
 
     @_builtins.property
     def stamp(self) -> _containers.RepeatedCompositeFieldContainer[Global___StampTarget]: ...
+    @_builtins.property
+    def path_mtu(self) -> Global___PathMtuCheck:
+        """absent: none"""
+
+    @_builtins.property
+    def trace(self) -> _containers.RepeatedCompositeFieldContainer[Global___TraceRequest]: ...
     def __init__(
         self,
         *,
@@ -130,14 +141,78 @@ class Plan(_message.Message):
         own_traffic_limit_ratio: _builtins.float = ...,
         stamp_reflector: Global___StampReflector | None = ...,
         stamp: _abc.Iterable[Global___StampTarget] | None = ...,
+        burst_counter_interval_ns: _builtins.int = ...,
+        path_mtu: Global___PathMtuCheck | None = ...,
+        trace: _abc.Iterable[Global___TraceRequest] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stamp_reflector", b"stamp_reflector"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["path_mtu", b"path_mtu", "stamp_reflector", b"stamp_reflector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counter_interval_ns", b"counter_interval_ns", "endpoint", b"endpoint", "expiry_time_ns", b"expiry_time_ns", "flush_interval_ns", b"flush_interval_ns", "frozen_until_ns", b"frozen_until_ns", "issued_time_ns", b"issued_time_ns", "max_probes_per_second", b"max_probes_per_second", "node", b"node", "offline_test_grace_ns", b"offline_test_grace_ns", "own_traffic_limit_ratio", b"own_traffic_limit_ratio", "rack", b"rack", "round_trip", b"round_trip", "site", b"site", "slot", b"slot", "stamp", b"stamp", "stamp_reflector", b"stamp_reflector", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["burst_counter_interval_ns", b"burst_counter_interval_ns", "counter_interval_ns", b"counter_interval_ns", "endpoint", b"endpoint", "expiry_time_ns", b"expiry_time_ns", "flush_interval_ns", b"flush_interval_ns", "frozen_until_ns", b"frozen_until_ns", "issued_time_ns", b"issued_time_ns", "max_probes_per_second", b"max_probes_per_second", "node", b"node", "offline_test_grace_ns", b"offline_test_grace_ns", "own_traffic_limit_ratio", b"own_traffic_limit_ratio", "path_mtu", b"path_mtu", "rack", b"rack", "round_trip", b"round_trip", "site", b"site", "slot", b"slot", "stamp", b"stamp", "stamp_reflector", b"stamp_reflector", "trace", b"trace", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Plan: _TypeAlias = Plan  # noqa: Y015
+
+@_typing.final
+class PathMtuCheck(_message.Message):
+    """Don't-fragment echo over the round-trip paths, one path after another."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERVAL_NS_FIELD_NUMBER: _builtins.int
+    PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
+    interval_ns: _builtins.int
+    """from one check of a path to the next"""
+    @_builtins.property
+    def payload_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """sizes that are always tried; between them the largest is searched"""
+
+    def __init__(
+        self,
+        *,
+        interval_ns: _builtins.int = ...,
+        payload_bytes: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interval_ns", b"interval_ns", "payload_bytes", b"payload_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PathMtuCheck: _TypeAlias = PathMtuCheck  # noqa: Y015
+
+@_typing.final
+class TraceRequest(_message.Message):
+    """A sweep over hop limits that is wanted now; done once for each id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    EXPIRY_TIME_NS_FIELD_NUMBER: _builtins.int
+    request: _builtins.str
+    """unique"""
+    path: _builtins.bytes
+    """a serialised Path of this node's round-trip or STAMP paths"""
+    reason: _record_pb2.TraceReason.ValueType
+    expiry_time_ns: _builtins.int
+    """not begun by then: not done"""
+    def __init__(
+        self,
+        *,
+        request: _builtins.str = ...,
+        path: _builtins.bytes = ...,
+        reason: _record_pb2.TraceReason.ValueType = ...,
+        expiry_time_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expiry_time_ns", b"expiry_time_ns", "path", b"path", "reason", b"reason", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceRequest: _TypeAlias = TraceRequest  # noqa: Y015
 
 @_typing.final
 class StampReflector(_message.Message):

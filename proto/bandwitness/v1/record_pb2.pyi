@@ -288,6 +288,102 @@ LOSS_DIRECTION_EITHER: LossDirection.ValueType  # 3
 """the reflector's count does not tell"""
 Global___LossDirection: _TypeAlias = LossDirection  # noqa: Y015
 
+class _TraceReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TraceReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TraceReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRACE_REASON_UNSPECIFIED: _TraceReason.ValueType  # 0
+    TRACE_REASON_REQUESTED: _TraceReason.ValueType  # 1
+    """somebody asked for it"""
+    TRACE_REASON_VERDICT: _TraceReason.ValueType  # 2
+    """an incident on the path opened"""
+    TRACE_REASON_HOP_COUNT: _TraceReason.ValueType  # 3
+    """replies began to arrive with another hop limit"""
+    TRACE_REASON_REFERENCE: _TraceReason.ValueType  # 4
+    """the path was new: what it looks like in quiet times"""
+
+class TraceReason(_TraceReason, metaclass=_TraceReasonEnumTypeWrapper):
+    """---------------------------------------------------------------- what the path is made of"""
+
+TRACE_REASON_UNSPECIFIED: TraceReason.ValueType  # 0
+TRACE_REASON_REQUESTED: TraceReason.ValueType  # 1
+"""somebody asked for it"""
+TRACE_REASON_VERDICT: TraceReason.ValueType  # 2
+"""an incident on the path opened"""
+TRACE_REASON_HOP_COUNT: TraceReason.ValueType  # 3
+"""replies began to arrive with another hop limit"""
+TRACE_REASON_REFERENCE: TraceReason.ValueType  # 4
+"""the path was new: what it looks like in quiet times"""
+Global___TraceReason: _TypeAlias = TraceReason  # noqa: Y015
+
+class _HopOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _HopOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HopOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    HOP_OUTCOME_UNSPECIFIED: _HopOutcome.ValueType  # 0
+    HOP_OUTCOME_TIME_EXCEEDED: _HopOutcome.ValueType  # 1
+    """a router on the way"""
+    HOP_OUTCOME_REPLIED: _HopOutcome.ValueType  # 2
+    """the destination"""
+    HOP_OUTCOME_UNREACHABLE: _HopOutcome.ValueType  # 3
+    """an ICMP error other than time exceeded"""
+    HOP_OUTCOME_SILENT: _HopOutcome.ValueType  # 4
+    """the waiting time passed"""
+    HOP_OUTCOME_SEND_FAILED: _HopOutcome.ValueType  # 5
+    """ours"""
+
+class HopOutcome(_HopOutcome, metaclass=_HopOutcomeEnumTypeWrapper): ...
+
+HOP_OUTCOME_UNSPECIFIED: HopOutcome.ValueType  # 0
+HOP_OUTCOME_TIME_EXCEEDED: HopOutcome.ValueType  # 1
+"""a router on the way"""
+HOP_OUTCOME_REPLIED: HopOutcome.ValueType  # 2
+"""the destination"""
+HOP_OUTCOME_UNREACHABLE: HopOutcome.ValueType  # 3
+"""an ICMP error other than time exceeded"""
+HOP_OUTCOME_SILENT: HopOutcome.ValueType  # 4
+"""the waiting time passed"""
+HOP_OUTCOME_SEND_FAILED: HopOutcome.ValueType  # 5
+"""ours"""
+Global___HopOutcome: _TypeAlias = HopOutcome  # noqa: Y015
+
+class _MtuOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MtuOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MtuOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MTU_OUTCOME_UNSPECIFIED: _MtuOutcome.ValueType  # 0
+    MTU_OUTCOME_REPLIED: _MtuOutcome.ValueType  # 1
+    """a packet of this size went there and back unfragmented"""
+    MTU_OUTCOME_TOO_BIG: _MtuOutcome.ValueType  # 2
+    """an ICMP error said so"""
+    MTU_OUTCOME_LOCAL: _MtuOutcome.ValueType  # 3
+    """larger than our own interface's MTU"""
+    MTU_OUTCOME_SILENT: _MtuOutcome.ValueType  # 4
+    """none of its packets came back"""
+    MTU_OUTCOME_SEND_FAILED: _MtuOutcome.ValueType  # 5
+    """ours"""
+
+class MtuOutcome(_MtuOutcome, metaclass=_MtuOutcomeEnumTypeWrapper): ...
+
+MTU_OUTCOME_UNSPECIFIED: MtuOutcome.ValueType  # 0
+MTU_OUTCOME_REPLIED: MtuOutcome.ValueType  # 1
+"""a packet of this size went there and back unfragmented"""
+MTU_OUTCOME_TOO_BIG: MtuOutcome.ValueType  # 2
+"""an ICMP error said so"""
+MTU_OUTCOME_LOCAL: MtuOutcome.ValueType  # 3
+"""larger than our own interface's MTU"""
+MTU_OUTCOME_SILENT: MtuOutcome.ValueType  # 4
+"""none of its packets came back"""
+MTU_OUTCOME_SEND_FAILED: MtuOutcome.ValueType  # 5
+"""ours"""
+Global___MtuOutcome: _TypeAlias = MtuOutcome  # noqa: Y015
+
 class _RunRole:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -433,6 +529,67 @@ GATE_PHASE_BEFORE: GatePhase.ValueType  # 1
 GATE_PHASE_DURING: GatePhase.ValueType  # 2
 GATE_PHASE_AFTER: GatePhase.ValueType  # 3
 Global___GatePhase: _TypeAlias = GatePhase  # noqa: Y015
+
+class _CounterSource:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CounterSourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CounterSource.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COUNTER_SOURCE_UNSPECIFIED: _CounterSource.ValueType  # 0
+    """as NETDEV: records made before there were others"""
+    COUNTER_SOURCE_NETDEV: _CounterSource.ValueType  # 1
+    """/proc/net/dev and /sys/class/net/IF/statistics"""
+    COUNTER_SOURCE_ETHTOOL: _CounterSource.ValueType  # 2
+    """driver statistics"""
+    COUNTER_SOURCE_RDMA: _CounterSource.ValueType  # 3
+    """/sys/class/infiniband/DEV/ports/N/{counters,hw_counters}"""
+    COUNTER_SOURCE_TCP: _CounterSource.ValueType  # 4
+    """/proc/net/snmp and netstat, of the whole host"""
+    COUNTER_SOURCE_SOFTNET: _CounterSource.ValueType  # 5
+    """/proc/net/softnet_stat"""
+    COUNTER_SOURCE_CPU: _CounterSource.ValueType  # 6
+    """/proc/stat, by core"""
+
+class CounterSource(_CounterSource, metaclass=_CounterSourceEnumTypeWrapper):
+    """---------------------------------------------------------------- counters
+
+    Where counters were read. One record holds those of one source, read together.
+    """
+
+COUNTER_SOURCE_UNSPECIFIED: CounterSource.ValueType  # 0
+"""as NETDEV: records made before there were others"""
+COUNTER_SOURCE_NETDEV: CounterSource.ValueType  # 1
+"""/proc/net/dev and /sys/class/net/IF/statistics"""
+COUNTER_SOURCE_ETHTOOL: CounterSource.ValueType  # 2
+"""driver statistics"""
+COUNTER_SOURCE_RDMA: CounterSource.ValueType  # 3
+"""/sys/class/infiniband/DEV/ports/N/{counters,hw_counters}"""
+COUNTER_SOURCE_TCP: CounterSource.ValueType  # 4
+"""/proc/net/snmp and netstat, of the whole host"""
+COUNTER_SOURCE_SOFTNET: CounterSource.ValueType  # 5
+"""/proc/net/softnet_stat"""
+COUNTER_SOURCE_CPU: CounterSource.ValueType  # 6
+"""/proc/stat, by core"""
+Global___CounterSource: _TypeAlias = CounterSource  # noqa: Y015
+
+class _MarkPhase:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MarkPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MarkPhase.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MARK_PHASE_UNSPECIFIED: _MarkPhase.ValueType  # 0
+    MARK_PHASE_BEGIN: _MarkPhase.ValueType  # 1
+    MARK_PHASE_END: _MarkPhase.ValueType  # 2
+
+class MarkPhase(_MarkPhase, metaclass=_MarkPhaseEnumTypeWrapper):
+    """---------------------------------------------------------------- the trainer's own word"""
+
+MARK_PHASE_UNSPECIFIED: MarkPhase.ValueType  # 0
+MARK_PHASE_BEGIN: MarkPhase.ValueType  # 1
+MARK_PHASE_END: MarkPhase.ValueType  # 2
+Global___MarkPhase: _TypeAlias = MarkPhase  # noqa: Y015
 
 class _GapReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -724,6 +881,10 @@ class Record(_message.Message):
     WINDOWS_FIXED_FIELD_NUMBER: _builtins.int
     COLLECTOR_STARTED_FIELD_NUMBER: _builtins.int
     ONE_WAY_FIELD_NUMBER: _builtins.int
+    ROUTE_TRACE_FIELD_NUMBER: _builtins.int
+    PATH_MTU_FIELD_NUMBER: _builtins.int
+    SELF_CHECK_FIELD_NUMBER: _builtins.int
+    TRAINER_MARK_FIELD_NUMBER: _builtins.int
     salt: _builtins.bytes
     """16 random bytes: the leaf hash of a withheld record gives nothing away"""
     @_builtins.property
@@ -748,6 +909,14 @@ class Record(_message.Message):
     def collector_started(self) -> Global___CollectorStarted: ...
     @_builtins.property
     def one_way(self) -> Global___OneWayColumns: ...
+    @_builtins.property
+    def route_trace(self) -> Global___RouteTrace: ...
+    @_builtins.property
+    def path_mtu(self) -> Global___PathMtu: ...
+    @_builtins.property
+    def self_check(self) -> Global___SelfCheck: ...
+    @_builtins.property
+    def trainer_mark(self) -> Global___TrainerMark: ...
     def __init__(
         self,
         *,
@@ -763,12 +932,16 @@ class Record(_message.Message):
         windows_fixed: Global___WindowsFixed | None = ...,
         collector_started: Global___CollectorStarted | None = ...,
         one_way: Global___OneWayColumns | None = ...,
+        route_trace: Global___RouteTrace | None = ...,
+        path_mtu: Global___PathMtu | None = ...,
+        self_check: Global___SelfCheck | None = ...,
+        trainer_mark: Global___TrainerMark | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "one_way", b"one_way", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "throughput_run", b"throughput_run", "windows_fixed", b"windows_fixed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "one_way", b"one_way", "path_mtu", b"path_mtu", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "route_trace", b"route_trace", "self_check", b"self_check", "throughput_run", b"throughput_run", "trainer_mark", b"trainer_mark", "windows_fixed", b"windows_fixed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "one_way", b"one_way", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "salt", b"salt", "throughput_run", b"throughput_run", "windows_fixed", b"windows_fixed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "one_way", b"one_way", "path_mtu", b"path_mtu", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "route_trace", b"route_trace", "salt", b"salt", "self_check", b"self_check", "throughput_run", b"throughput_run", "trainer_mark", b"trainer_mark", "windows_fixed", b"windows_fixed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["definition", "round_trip", "throughput_run", "nic", "gap", "agent_status", "chain_opened", "plan_issued", "windows_fixed", "collector_started", "one_way"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["definition", "round_trip", "throughput_run", "nic", "gap", "agent_status", "chain_opened", "plan_issued", "windows_fixed", "collector_started", "one_way", "route_trace", "path_mtu", "self_check", "trainer_mark"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -1036,6 +1209,7 @@ class RoundTripColumns(_message.Message):
     MARK_SEQUENCE_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
     MARK_DELAY_NS_FIELD_NUMBER: _builtins.int
+    REPLY_HOP_LIMIT_FIELD_NUMBER: _builtins.int
     method: Global___RoundTripMethod.ValueType
     stamp_source: Global___StampSource.ValueType
     base_time_ns: _builtins.int
@@ -1085,6 +1259,10 @@ class RoundTripColumns(_message.Message):
     def mark_delay_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """0 where not known"""
 
+    @_builtins.property
+    def reply_hop_limit(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """One entry a path: IPv4 TTL or IPv6 hop limit with which the newest reply of this flush arrived; 0: not known."""
+
     def __init__(
         self,
         *,
@@ -1106,10 +1284,11 @@ class RoundTripColumns(_message.Message):
         mark_sequence: _abc.Iterable[_builtins.int] | None = ...,
         mark: _abc.Iterable[Global___PacketMark.ValueType] | None = ...,
         mark_delay_ns: _abc.Iterable[_builtins.int] | None = ...,
+        reply_hop_limit: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_time_ns", b"base_time_ns", "delay_fault", b"delay_fault", "delay_fault_position", b"delay_fault_position", "first_send_offset_ns", b"first_send_offset_ns", "first_sequence", b"first_sequence", "interval_ns", b"interval_ns", "mark", b"mark", "mark_delay_ns", b"mark_delay_ns", "mark_path_id", b"mark_path_id", "mark_sequence", b"mark_sequence", "method", b"method", "outcome_run", b"outcome_run", "path_id", b"path_id", "round_trip_delay_ns", b"round_trip_delay_ns", "sample_count", b"sample_count", "send_deviation_ns", b"send_deviation_ns", "stamp_source", b"stamp_source", "waiting_time_ns", b"waiting_time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_time_ns", b"base_time_ns", "delay_fault", b"delay_fault", "delay_fault_position", b"delay_fault_position", "first_send_offset_ns", b"first_send_offset_ns", "first_sequence", b"first_sequence", "interval_ns", b"interval_ns", "mark", b"mark", "mark_delay_ns", b"mark_delay_ns", "mark_path_id", b"mark_path_id", "mark_sequence", b"mark_sequence", "method", b"method", "outcome_run", b"outcome_run", "path_id", b"path_id", "reply_hop_limit", b"reply_hop_limit", "round_trip_delay_ns", b"round_trip_delay_ns", "sample_count", b"sample_count", "send_deviation_ns", b"send_deviation_ns", "stamp_source", b"stamp_source", "waiting_time_ns", b"waiting_time_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1200,6 +1379,247 @@ class OneWayColumns(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OneWayColumns: _TypeAlias = OneWayColumns  # noqa: Y015
+
+@_typing.final
+class Hop(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOP_LIMIT_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    ROUND_TRIP_DELAY_NS_FIELD_NUMBER: _builtins.int
+    hop_limit: _builtins.int
+    """with which our packet was sent"""
+    outcome: Global___HopOutcome.ValueType
+    address: _builtins.str
+    """who answered; empty: nobody"""
+    round_trip_delay_ns: _builtins.int
+    def __init__(
+        self,
+        *,
+        hop_limit: _builtins.int = ...,
+        outcome: Global___HopOutcome.ValueType = ...,
+        address: _builtins.str = ...,
+        round_trip_delay_ns: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_round_trip_delay_ns", b"_round_trip_delay_ns", "round_trip_delay_ns", b"round_trip_delay_ns"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_round_trip_delay_ns", b"_round_trip_delay_ns", "address", b"address", "hop_limit", b"hop_limit", "outcome", b"outcome", "round_trip_delay_ns", b"round_trip_delay_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__round_trip_delay_ns: _TypeAlias = _typing.Literal["round_trip_delay_ns"]  # noqa: Y015
+    _WhichOneofArgType__round_trip_delay_ns: _TypeAlias = _typing.Literal["_round_trip_delay_ns", b"_round_trip_delay_ns"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__round_trip_delay_ns) -> _WhichOneofReturnType__round_trip_delay_ns | None: ...
+
+Global___Hop: _TypeAlias = Hop  # noqa: Y015
+
+@_typing.final
+class RouteTrace(_message.Message):
+    """One sweep over hop limits with one flow: the same addresses, identifier and checksum, so that routers which spread
+    by header keep all its packets on one way.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_ID_FIELD_NUMBER: _builtins.int
+    TIME_NS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    HOP_FIELD_NUMBER: _builtins.int
+    REACHED_FIELD_NUMBER: _builtins.int
+    path_id: _builtins.int
+    time_ns: _builtins.int
+    """wall clock: sending of the first"""
+    reason: Global___TraceReason.ValueType
+    request: _builtins.str
+    """the plan's id of the request; empty without one"""
+    reached: _builtins.bool
+    @_builtins.property
+    def hop(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hop]:
+        """in order of hop limit; several of one limit where more than one packet was sent"""
+
+    def __init__(
+        self,
+        *,
+        path_id: _builtins.int = ...,
+        time_ns: _builtins.int = ...,
+        reason: Global___TraceReason.ValueType = ...,
+        request: _builtins.str = ...,
+        hop: _abc.Iterable[Global___Hop] | None = ...,
+        reached: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hop", b"hop", "path_id", b"path_id", "reached", b"reached", "reason", b"reason", "request", b"request", "time_ns", b"time_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RouteTrace: _TypeAlias = RouteTrace  # noqa: Y015
+
+@_typing.final
+class MtuTrial(_message.Message):
+    """One size tried, don't-fragment set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    SENT_FIELD_NUMBER: _builtins.int
+    REPLIED_FIELD_NUMBER: _builtins.int
+    REPORTER_FIELD_NUMBER: _builtins.int
+    NEXT_HOP_MTU_BYTES_FIELD_NUMBER: _builtins.int
+    payload_bytes: _builtins.int
+    """behind the ICMP header"""
+    outcome: Global___MtuOutcome.ValueType
+    sent: _builtins.int
+    replied: _builtins.int
+    reporter: _builtins.str
+    """who sent the ICMP error"""
+    next_hop_mtu_bytes: _builtins.int
+    """as it said; 0: did not say"""
+    def __init__(
+        self,
+        *,
+        payload_bytes: _builtins.int = ...,
+        outcome: Global___MtuOutcome.ValueType = ...,
+        sent: _builtins.int = ...,
+        replied: _builtins.int = ...,
+        reporter: _builtins.str = ...,
+        next_hop_mtu_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_hop_mtu_bytes", b"next_hop_mtu_bytes", "outcome", b"outcome", "payload_bytes", b"payload_bytes", "replied", b"replied", "reporter", b"reporter", "sent", b"sent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MtuTrial: _TypeAlias = MtuTrial  # noqa: Y015
+
+@_typing.final
+class PathMtu(_message.Message):
+    """The largest packet a path carries whole, found by don't-fragment echo."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_ID_FIELD_NUMBER: _builtins.int
+    TIME_NS_FIELD_NUMBER: _builtins.int
+    TRIAL_FIELD_NUMBER: _builtins.int
+    MTU_BYTES_FIELD_NUMBER: _builtins.int
+    INTERFACE_MTU_BYTES_FIELD_NUMBER: _builtins.int
+    BLACK_HOLE_FIELD_NUMBER: _builtins.int
+    path_id: _builtins.int
+    time_ns: _builtins.int
+    """wall clock: sending of the first"""
+    mtu_bytes: _builtins.int
+    """IP packet size found; absent: nothing came back at all, so nothing is known"""
+    interface_mtu_bytes: _builtins.int
+    """of our own interface; 0: not known"""
+    black_hole: _builtins.bool
+    """larger ones vanish without an ICMP error (RFC 2923)"""
+    @_builtins.property
+    def trial(self) -> _containers.RepeatedCompositeFieldContainer[Global___MtuTrial]:
+        """in order of sending"""
+
+    def __init__(
+        self,
+        *,
+        path_id: _builtins.int = ...,
+        time_ns: _builtins.int = ...,
+        trial: _abc.Iterable[Global___MtuTrial] | None = ...,
+        mtu_bytes: _builtins.int | None = ...,
+        interface_mtu_bytes: _builtins.int = ...,
+        black_hole: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_mtu_bytes", b"_mtu_bytes", "mtu_bytes", b"mtu_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_mtu_bytes", b"_mtu_bytes", "black_hole", b"black_hole", "interface_mtu_bytes", b"interface_mtu_bytes", "mtu_bytes", b"mtu_bytes", "path_id", b"path_id", "time_ns", b"time_ns", "trial", b"trial"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__mtu_bytes: _TypeAlias = _typing.Literal["mtu_bytes"]  # noqa: Y015
+    _WhichOneofArgType__mtu_bytes: _TypeAlias = _typing.Literal["_mtu_bytes", b"_mtu_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__mtu_bytes) -> _WhichOneofReturnType__mtu_bytes | None: ...
+
+Global___PathMtu: _TypeAlias = PathMtu  # noqa: Y015
+
+@_typing.final
+class SelfCheck(_message.Message):
+    """---------------------------------------------------------------- does the prober itself stand in the way?
+
+    The agent measured against itself over a short time. What lies over a limit makes this host's delays doubtful.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_TIME_NS_FIELD_NUMBER: _builtins.int
+    TO_TIME_NS_FIELD_NUMBER: _builtins.int
+    LOOPBACK_SENT_FIELD_NUMBER: _builtins.int
+    LOOPBACK_LOST_FIELD_NUMBER: _builtins.int
+    LOOPBACK_DELAY_P50_NS_FIELD_NUMBER: _builtins.int
+    LOOPBACK_DELAY_MAX_NS_FIELD_NUMBER: _builtins.int
+    LATENESS_MAX_NS_FIELD_NUMBER: _builtins.int
+    CPU_PRESSURE_RATIO_FIELD_NUMBER: _builtins.int
+    STEAL_RATIO_FIELD_NUMBER: _builtins.int
+    DOUBTFUL_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    from_time_ns: _builtins.int
+    """wall clock, first included"""
+    to_time_ns: _builtins.int
+    """last excluded"""
+    loopback_sent: _builtins.int
+    """echo to this host's own loopback through the same code"""
+    loopback_lost: _builtins.int
+    loopback_delay_p50_ns: _builtins.int
+    loopback_delay_max_ns: _builtins.int
+    lateness_max_ns: _builtins.int
+    """how long after its time the probe's timer ran, at worst"""
+    cpu_pressure_ratio: _builtins.float
+    """share of the time in which some task waited for a CPU (PSI); absent: no PSI"""
+    steal_ratio: _builtins.float
+    """CPU time taken by the hypervisor"""
+    doubtful: _builtins.bool
+    @_builtins.property
+    def reason(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """late, loopback_slow, loopback_lost, starved, stolen, suspended"""
+
+    def __init__(
+        self,
+        *,
+        from_time_ns: _builtins.int = ...,
+        to_time_ns: _builtins.int = ...,
+        loopback_sent: _builtins.int = ...,
+        loopback_lost: _builtins.int = ...,
+        loopback_delay_p50_ns: _builtins.int | None = ...,
+        loopback_delay_max_ns: _builtins.int | None = ...,
+        lateness_max_ns: _builtins.int | None = ...,
+        cpu_pressure_ratio: _builtins.float | None = ...,
+        steal_ratio: _builtins.float | None = ...,
+        doubtful: _builtins.bool = ...,
+        reason: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_pressure_ratio", b"_cpu_pressure_ratio", "_lateness_max_ns", b"_lateness_max_ns", "_loopback_delay_max_ns", b"_loopback_delay_max_ns", "_loopback_delay_p50_ns", b"_loopback_delay_p50_ns", "_steal_ratio", b"_steal_ratio", "cpu_pressure_ratio", b"cpu_pressure_ratio", "lateness_max_ns", b"lateness_max_ns", "loopback_delay_max_ns", b"loopback_delay_max_ns", "loopback_delay_p50_ns", b"loopback_delay_p50_ns", "steal_ratio", b"steal_ratio"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_pressure_ratio", b"_cpu_pressure_ratio", "_lateness_max_ns", b"_lateness_max_ns", "_loopback_delay_max_ns", b"_loopback_delay_max_ns", "_loopback_delay_p50_ns", b"_loopback_delay_p50_ns", "_steal_ratio", b"_steal_ratio", "cpu_pressure_ratio", b"cpu_pressure_ratio", "doubtful", b"doubtful", "from_time_ns", b"from_time_ns", "lateness_max_ns", b"lateness_max_ns", "loopback_delay_max_ns", b"loopback_delay_max_ns", "loopback_delay_p50_ns", b"loopback_delay_p50_ns", "loopback_lost", b"loopback_lost", "loopback_sent", b"loopback_sent", "reason", b"reason", "steal_ratio", b"steal_ratio", "to_time_ns", b"to_time_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cpu_pressure_ratio: _TypeAlias = _typing.Literal["cpu_pressure_ratio"]  # noqa: Y015
+    _WhichOneofArgType__cpu_pressure_ratio: _TypeAlias = _typing.Literal["_cpu_pressure_ratio", b"_cpu_pressure_ratio"]  # noqa: Y015
+    _WhichOneofReturnType__lateness_max_ns: _TypeAlias = _typing.Literal["lateness_max_ns"]  # noqa: Y015
+    _WhichOneofArgType__lateness_max_ns: _TypeAlias = _typing.Literal["_lateness_max_ns", b"_lateness_max_ns"]  # noqa: Y015
+    _WhichOneofReturnType__loopback_delay_max_ns: _TypeAlias = _typing.Literal["loopback_delay_max_ns"]  # noqa: Y015
+    _WhichOneofArgType__loopback_delay_max_ns: _TypeAlias = _typing.Literal["_loopback_delay_max_ns", b"_loopback_delay_max_ns"]  # noqa: Y015
+    _WhichOneofReturnType__loopback_delay_p50_ns: _TypeAlias = _typing.Literal["loopback_delay_p50_ns"]  # noqa: Y015
+    _WhichOneofArgType__loopback_delay_p50_ns: _TypeAlias = _typing.Literal["_loopback_delay_p50_ns", b"_loopback_delay_p50_ns"]  # noqa: Y015
+    _WhichOneofReturnType__steal_ratio: _TypeAlias = _typing.Literal["steal_ratio"]  # noqa: Y015
+    _WhichOneofArgType__steal_ratio: _TypeAlias = _typing.Literal["_steal_ratio", b"_steal_ratio"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_pressure_ratio) -> _WhichOneofReturnType__cpu_pressure_ratio | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lateness_max_ns) -> _WhichOneofReturnType__lateness_max_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__loopback_delay_max_ns) -> _WhichOneofReturnType__loopback_delay_max_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__loopback_delay_p50_ns) -> _WhichOneofReturnType__loopback_delay_p50_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__steal_ratio) -> _WhichOneofReturnType__steal_ratio | None: ...
+
+Global___SelfCheck: _TypeAlias = SelfCheck  # noqa: Y015
 
 @_typing.final
 class Gate(_message.Message):
@@ -1478,10 +1898,7 @@ Global___ThroughputIntervals: _TypeAlias = ThroughputIntervals  # noqa: Y015
 
 @_typing.final
 class NicColumns(_message.Message):
-    """---------------------------------------------------------------- counters
-
-    Counters of one NIC over one flush. `counter_set_id` names the columns, in order.
-    """
+    """Counters of one NIC over one flush. `counter_set_id` names the columns, in order."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1499,7 +1916,13 @@ class NicColumns(_message.Message):
     CARRIER_FIELD_NUMBER: _builtins.int
     CARRIER_CHANGES_FIELD_NUMBER: _builtins.int
     FAULT_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    DRIVER_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    COVERAGE_FIELD_NUMBER: _builtins.int
+    FULL_DUPLEX_FIELD_NUMBER: _builtins.int
     nic: _builtins.str
+    """empty: of the whole host"""
     counter_set_id: _builtins.int
     base_time_ns: _builtins.int
     """wall clock of tick 0"""
@@ -1513,6 +1936,12 @@ class NicColumns(_message.Message):
     carrier_changes: _builtins.int
     fault: _builtins.str
     """why nothing could be read, in our words; empty when all is well"""
+    source: Global___CounterSource.ValueType
+    driver: _builtins.str
+    """mlx5_core, bnxt_en … of the NIC; empty: not known"""
+    device: _builtins.str
+    """RDMA: device and port, such as mlx5_0/1"""
+    full_duplex: _builtins.bool
     @_builtins.property
     def tick_deviation_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """One entry a tick but the first: read time - (read time before + interval_ns), monotonic."""
@@ -1526,6 +1955,10 @@ class NicColumns(_message.Message):
     @_builtins.property
     def presence_run(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Presence, run after run over counters × ticks: length << 1 | present. Empty: all present."""
+
+    @_builtins.property
+    def coverage(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """why what is counted is not all that passes: sriov_vf, rdma_unseen …"""
 
     def __init__(
         self,
@@ -1544,15 +1977,22 @@ class NicColumns(_message.Message):
         carrier: _builtins.bool | None = ...,
         carrier_changes: _builtins.int | None = ...,
         fault: _builtins.str = ...,
+        source: Global___CounterSource.ValueType = ...,
+        driver: _builtins.str = ...,
+        device: _builtins.str = ...,
+        coverage: _abc.Iterable[_builtins.str] | None = ...,
+        full_duplex: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_carrier", b"_carrier", "_carrier_changes", b"_carrier_changes", "_mtu_bytes", b"_mtu_bytes", "_speed_bps", b"_speed_bps", "carrier", b"carrier", "carrier_changes", b"carrier_changes", "mtu_bytes", b"mtu_bytes", "speed_bps", b"speed_bps"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_carrier", b"_carrier", "_carrier_changes", b"_carrier_changes", "_full_duplex", b"_full_duplex", "_mtu_bytes", b"_mtu_bytes", "_speed_bps", b"_speed_bps", "carrier", b"carrier", "carrier_changes", b"carrier_changes", "full_duplex", b"full_duplex", "mtu_bytes", b"mtu_bytes", "speed_bps", b"speed_bps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_carrier", b"_carrier", "_carrier_changes", b"_carrier_changes", "_mtu_bytes", b"_mtu_bytes", "_speed_bps", b"_speed_bps", "base_monotonic_ns", b"base_monotonic_ns", "base_time_ns", b"base_time_ns", "carrier", b"carrier", "carrier_changes", b"carrier_changes", "counter_set_id", b"counter_set_id", "fault", b"fault", "interval_ns", b"interval_ns", "mtu_bytes", b"mtu_bytes", "nic", b"nic", "presence_run", b"presence_run", "speed_bps", b"speed_bps", "tick_count", b"tick_count", "tick_deviation_ns", b"tick_deviation_ns", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_carrier", b"_carrier", "_carrier_changes", b"_carrier_changes", "_full_duplex", b"_full_duplex", "_mtu_bytes", b"_mtu_bytes", "_speed_bps", b"_speed_bps", "base_monotonic_ns", b"base_monotonic_ns", "base_time_ns", b"base_time_ns", "carrier", b"carrier", "carrier_changes", b"carrier_changes", "counter_set_id", b"counter_set_id", "coverage", b"coverage", "device", b"device", "driver", b"driver", "fault", b"fault", "full_duplex", b"full_duplex", "interval_ns", b"interval_ns", "mtu_bytes", b"mtu_bytes", "nic", b"nic", "presence_run", b"presence_run", "source", b"source", "speed_bps", b"speed_bps", "tick_count", b"tick_count", "tick_deviation_ns", b"tick_deviation_ns", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__carrier: _TypeAlias = _typing.Literal["carrier"]  # noqa: Y015
     _WhichOneofArgType__carrier: _TypeAlias = _typing.Literal["_carrier", b"_carrier"]  # noqa: Y015
     _WhichOneofReturnType__carrier_changes: _TypeAlias = _typing.Literal["carrier_changes"]  # noqa: Y015
     _WhichOneofArgType__carrier_changes: _TypeAlias = _typing.Literal["_carrier_changes", b"_carrier_changes"]  # noqa: Y015
+    _WhichOneofReturnType__full_duplex: _TypeAlias = _typing.Literal["full_duplex"]  # noqa: Y015
+    _WhichOneofArgType__full_duplex: _TypeAlias = _typing.Literal["_full_duplex", b"_full_duplex"]  # noqa: Y015
     _WhichOneofReturnType__mtu_bytes: _TypeAlias = _typing.Literal["mtu_bytes"]  # noqa: Y015
     _WhichOneofArgType__mtu_bytes: _TypeAlias = _typing.Literal["_mtu_bytes", b"_mtu_bytes"]  # noqa: Y015
     _WhichOneofReturnType__speed_bps: _TypeAlias = _typing.Literal["speed_bps"]  # noqa: Y015
@@ -1562,11 +2002,91 @@ class NicColumns(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__carrier_changes) -> _WhichOneofReturnType__carrier_changes | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__full_duplex) -> _WhichOneofReturnType__full_duplex | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__mtu_bytes) -> _WhichOneofReturnType__mtu_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__speed_bps) -> _WhichOneofReturnType__speed_bps | None: ...
 
 Global___NicColumns: _TypeAlias = NicColumns  # noqa: Y015
+
+@_typing.final
+class TrainerMark(_message.Message):
+    """A trainer on this host said that something began or ended, as heard by the agent on its local socket."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_NS_FIELD_NUMBER: _builtins.int
+    SAID_TIME_NS_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    LABEL_NAME_FIELD_NUMBER: _builtins.int
+    LABEL_VALUE_FIELD_NUMBER: _builtins.int
+    USER_ID_FIELD_NUMBER: _builtins.int
+    PROCESS_ID_FIELD_NUMBER: _builtins.int
+    time_ns: _builtins.int
+    """wall clock of the agent's receipt"""
+    said_time_ns: _builtins.int
+    """wall clock as the trainer put it"""
+    phase: Global___MarkPhase.ValueType
+    kind: _builtins.str
+    """checkpoint, restore, evaluation … as said"""
+    job: _builtins.str
+    step: _builtins.int
+    bytes: _builtins.int
+    """of this rank, as said"""
+    rank: _builtins.int
+    user_id: _builtins.int
+    """of the process, as the kernel says (SO_PASSCRED)"""
+    process_id: _builtins.int
+    @_builtins.property
+    def label_name(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """slurm_job_id, k8s_pod …; one entry a label"""
+
+    @_builtins.property
+    def label_value(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        time_ns: _builtins.int = ...,
+        said_time_ns: _builtins.int | None = ...,
+        phase: Global___MarkPhase.ValueType = ...,
+        kind: _builtins.str = ...,
+        job: _builtins.str = ...,
+        step: _builtins.int | None = ...,
+        bytes: _builtins.int | None = ...,
+        rank: _builtins.int | None = ...,
+        label_name: _abc.Iterable[_builtins.str] | None = ...,
+        label_value: _abc.Iterable[_builtins.str] | None = ...,
+        user_id: _builtins.int = ...,
+        process_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bytes", b"_bytes", "_rank", b"_rank", "_said_time_ns", b"_said_time_ns", "_step", b"_step", "bytes", b"bytes", "rank", b"rank", "said_time_ns", b"said_time_ns", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bytes", b"_bytes", "_rank", b"_rank", "_said_time_ns", b"_said_time_ns", "_step", b"_step", "bytes", b"bytes", "job", b"job", "kind", b"kind", "label_name", b"label_name", "label_value", b"label_value", "phase", b"phase", "process_id", b"process_id", "rank", b"rank", "said_time_ns", b"said_time_ns", "step", b"step", "time_ns", b"time_ns", "user_id", b"user_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bytes: _TypeAlias = _typing.Literal["bytes"]  # noqa: Y015
+    _WhichOneofArgType__bytes: _TypeAlias = _typing.Literal["_bytes", b"_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
+    _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015
+    _WhichOneofReturnType__said_time_ns: _TypeAlias = _typing.Literal["said_time_ns"]  # noqa: Y015
+    _WhichOneofArgType__said_time_ns: _TypeAlias = _typing.Literal["_said_time_ns", b"_said_time_ns"]  # noqa: Y015
+    _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
+    _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bytes) -> _WhichOneofReturnType__bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rank) -> _WhichOneofReturnType__rank | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__said_time_ns) -> _WhichOneofReturnType__said_time_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
+
+Global___TrainerMark: _TypeAlias = TrainerMark  # noqa: Y015
 
 @_typing.final
 class Gap(_message.Message):
