@@ -28,6 +28,8 @@ class RoundTripBatch:
     # Replied samples without a usable delay: position among all samples -> DelayFault.
     delay_faults: Sequence[tuple[int, int]] = ()
     marks: Sequence["Mark"] = ()
+    # One entry a path, or none at all: TTL or hop limit with which its newest reply of this flush came; 0: not known.
+    hop_limits: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,7 @@ class RoundTripSamples:
     outcomes: object  # uint8
     round_trip_delays_ns: object  # int64
     marks: Sequence[tuple[int, int, int, int | None]] = ()  # path id, sequence, PacketMark, delay
+    hop_limits: object = None  # uint8, one entry a path: of the newest reply, 0 where not known; None: of none is it
 
 
 @dataclass(frozen=True, slots=True)

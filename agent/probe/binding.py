@@ -1,7 +1,10 @@
-"""What a probe's socket is tied to and marked with: addresses as the kernel's calls take them, device, DSCP."""
+"""What a probe's socket is tied to, marked with and told: addresses as the kernel's calls take them, device, DSCP,
+stamps."""
 
 import socket
 from contextlib import suppress
+
+from agent.probe import stamps
 
 SocketAddress = tuple[str, int] | tuple[str, int, int, int]
 
@@ -24,3 +27,15 @@ def bind_and_mark(sock: socket.socket, *, ip_version: int, nic: str, dscp: int) 
         sock.setsockopt(socket.SOL_IP, socket.IP_TOS, dscp << 2)
     else:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, dscp << 2)
+
+
+def report_beside_packets(sock: socket.socket, ip_version: int) -> None:
+    """Has the kernel say of each packet when it was sent and came, with which TTL or hop limit it came, and what ICMP
+    errors quote it (``stamps`` reads all that)."""
+    if ip_version == 4:
+        sock.setsockopt(socket.SOL_IP, stamps.IP_RECVERR, 1)
+        sock.setsockopt(socket.SOL_IP, stamps.IP_RECVTTL, 1)
+    else:
+        sock.setsockopt(socket.IPPROTO_IPV6, stamps.IPV6_RECVERR, 1)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVHOPLIMIT, 1)
+    sock.setsockopt(socket.SOL_SOCKET, stamps.SO_TIMESTAMPING, stamps.TIMESTAMPING_FLAGS)

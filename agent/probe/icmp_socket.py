@@ -17,7 +17,7 @@ from struct import pack
 from typing import Protocol
 
 from agent.probe import stamps
-from agent.probe.binding import SocketAddress, bind_and_mark, socket_address
+from agent.probe.binding import SocketAddress, bind_and_mark, report_beside_packets, socket_address
 from agent.probe.echo_packet import ECHO_REPLY_V6, MIN_PAYLOAD_BYTES, EchoTemplate, pattern
 from bandwitness.v1.record_pb2 import ROUND_TRIP_METHOD_ICMP_DATAGRAM, ROUND_TRIP_METHOD_ICMP_RAW
 
@@ -44,6 +44,10 @@ class Source:
     dscp: int
 
 
+# Bytes as read, source address, receive stamp (wall clock ns), TTL or hop limit (0: not known).
+Arrived = tuple[bytes, str, int | None, int]
+
+
 class EchoSocket(Protocol):
     """One ICMP socket. Sends raise OSError, reads never do."""
 
@@ -55,8 +59,8 @@ class EchoSocket(Protocol):
     def send(self, packet: bytes, address: SocketAddress, /) -> object:
         """Sends one ICMP message, or raises the kernel's refusal."""
 
-    def read_replies(self, limit: int) -> list[tuple[bytes, str, int | None]]:
-        """Up to ``limit`` packets: bytes as read, source address, receive stamp (wall clock ns)."""
+    def read_replies(self, limit: int) -> list[Arrived]:
+        """Up to ``limit`` packets."""
 
     def read_errors(self, limit: int) -> list[tuple[bytes, str, stamps.ErrorReport]]:
         """Up to ``limit`` entries of the error queue: quoted ICMP message, its destination, what is said."""
@@ -108,11 +112,7 @@ class KernelEchoSocket:
             location, length = program.buffer_info()
             sock.setsockopt(socket.SOL_SOCKET, stamps.SO_ATTACH_FILTER, pack("@HP", length // 8, location))
         bind_and_mark(sock, ip_version=source.ip_version, nic=source.nic, dscp=source.dscp)
-        if source.ip_version == 4:
-            sock.setsockopt(socket.SOL_IP, stamps.IP_RECVERR, 1)
-        else:
-            sock.setsockopt(socket.IPPROTO_IPV6, stamps.IPV6_RECVERR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, stamps.SO_TIMESTAMPING, stamps.TIMESTAMPING_FLAGS)
+        report_beside_packets(sock, source.ip_version)
         for force, plain in ((_SO_RCVBUFFORCE, socket.SO_RCVBUF), (_SO_SNDBUFFORCE, socket.SO_SNDBUF)):
             try:
                 sock.setsockopt(socket.SOL_SOCKET, force, _BUFFER_BYTES)
@@ -128,9 +128,9 @@ class KernelEchoSocket:
     def expect(self, payload_bytes: int) -> None:
         self._receive_bytes = max(self._receive_bytes, _HEADROOM_BYTES + payload_bytes)
 
-    def read_replies(self, limit: int) -> list[tuple[bytes, str, int | None]]:
-        receive, size, read = self._receive, self._receive_bytes, stamps.read_stamp
-        found: list[tuple[bytes, str, int | None]] = []
+    def read_replies(self, limit: int) -> list[Arrived]:
+        receive, size, read = self._receive, self._receive_bytes, stamps.read_arrival
+        found: list[Arrived] = []
         for _ in range(limit):
             try:
                 data, ancillary, _, address = receive(size, _ANCILLARY_BYTES)
@@ -138,7 +138,7 @@ class KernelEchoSocket:
                 break
             except OSError:
                 continue  # an ICMP error was noted on the socket: it is in the error queue
-            found.append((data, address[0], read(ancillary)))
+            found.append((data, address[0], *read(ancillary)))
         return found
 
     def read_errors(self, limit: int) -> list[tuple[bytes, str, stamps.ErrorReport]]:
@@ -249,7 +249,7 @@ def warm_up(opener: Opener, method: int, ip_version: int, identifier: int) -> st
             if opened.fileno() >= 0:
                 select.select([opened.fileno()], [], [], _WARM_UP_S)
             sent = [report.stamp_ns for _, _, report in opened.read_errors(8)]
-            received = [stamp for _, _, stamp in opened.read_replies(8)]
+            received = [stamp for _, _, stamp, _ in opened.read_replies(8)]
             answered = answered or bool(received)
             if any(sent) and any(received):
                 return ""

@@ -26,7 +26,7 @@ from agent.probe.echo_packet import (
     parse_stub,
     pattern,
 )
-from agent.probe.icmp_socket import RAW, EchoSocket, Opener, Rights, Source
+from agent.probe.icmp_socket import RAW, Arrived, EchoSocket, Opener, Rights, Source
 from agent.probe.matching import RoundTripTable
 from agent.probe.stamps import ORIGIN_ICMP, ORIGIN_ICMP6, ORIGIN_TIMESTAMPING
 from agent.probe.targets import PathSpec
@@ -224,12 +224,12 @@ class EchoWire:
         self.links[source] = link
         return link
 
-    def _match(self, link: Link, replies: list[tuple[bytes, str, int | None]], now: Anchor) -> None:
+    def _match(self, link: Link, replies: list[Arrived], now: Anchor) -> None:
         version = link.source.ip_version
         raw_ipv4 = version == 4 and self._rights.ipv4 == RAW
         identifier, peers, table = link.socket.identifier, self._peers, self._table
         monotonic, wall = now.monotonic_ns, now.wall_ns
-        for packet, address, stamp in replies:
+        for packet, address, stamp, hop_limit in replies:
             offset = message_offset(packet) if raw_ipv4 else 0
             reply = parse_reply(packet, offset, version)
             if reply is not None and reply.identifier == identifier and reply.slot < len(peers):
@@ -242,7 +242,9 @@ class EchoWire:
                     and (reply.sequence + peer.wire_offset) & 0xFFFF == reply.wire_sequence
                 ):
                     corrupt = not peer.template.intact(reply, packet, offset)
-                    if table.reply(reply.slot, reply.sequence, stamp, monotonic, wall, corrupt=corrupt):
+                    if table.reply(
+                        reply.slot, reply.sequence, stamp, monotonic, wall, corrupt=corrupt, hop_limit=hop_limit
+                    ):
                         continue
             self._match_damaged(link, packet[offset:], address, now)
 

@@ -55,6 +55,7 @@ class _Path:
     head: int  # first not handed out
     next: int  # first not used
     waiting_ns: int
+    hop_limit: int = 0  # with which the newest reply since the last drain came; 0: not known
     retired: bool = False
     done: bool = False  # retired, and all handed out
     follows: "_Path | None" = None  # the same path under other settings, whose packets come first
@@ -67,6 +68,7 @@ class _Columns:
     path_ids: list[int] = field(default_factory=list)
     first_sequences: list[int] = field(default_factory=list)
     sample_counts: list[int] = field(default_factory=list)
+    hop_limits: list[int] = field(default_factory=list)
     send_times: list[int] = field(default_factory=list)
     outcomes: list[int] = field(default_factory=list)
     delays: list[int] = field(default_factory=list)
@@ -189,16 +191,19 @@ class RoundTripTable:
         *,
         corrupt: bool = False,
         nonsense: bool = False,
+        hop_limit: int = 0,
     ) -> bool:
         """A reply, checked for whose it is. The clocks are those read after it was taken from the socket.
 
         ``nonsense``: it came in time, but what the reflector said of its own time cannot be: it has no delay.
+        ``hop_limit``: TTL or hop limit with which it came; 0: not known.
 
         False: no such packet is known (any more), nothing was done.
         """
         path = self._paths[slot] if slot < len(self._paths) else None
         if path is None or not self._known(path, sequence):
             return False
+        path.hop_limit = hop_limit or path.hop_limit
         entry = path.base + (sequence & path.mask)
         state = self._state[entry]
         if state != _OUTSTANDING:
@@ -320,6 +325,8 @@ class RoundTripTable:
             columns.path_ids.append(path.path_id)
             columns.first_sequences.append(head)
             columns.sample_counts.append(sequence - head)
+            columns.hop_limits.append(path.hop_limit)
+            path.hop_limit = 0
 
     def _judge(self, path: _Path, sequence: int, entry: int, columns: _Columns) -> int:
         """A reply's delay, or why it has none, or that it came too late. Returns the state."""
@@ -354,4 +361,5 @@ def _batches(groups: Iterable[tuple[tuple[int, int, int, int], _Columns]]) -> It
                 round_trip_delays_ns=columns.delays,
                 delay_faults=columns.faults,
                 marks=columns.marks,
+                hop_limits=columns.hop_limits,
             )

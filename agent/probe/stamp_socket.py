@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from agent.probe import stamps
-from agent.probe.binding import SocketAddress, bind_and_mark, socket_address
+from agent.probe.binding import SocketAddress, bind_and_mark, report_beside_packets, socket_address
 from agent.probe.stamp_packet import MAX_BYTES
 
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
@@ -19,6 +19,8 @@ _WARM_UP_TRIES = 10
 _WARM_UP_S = 0.02
 
 Remote = tuple[str, int]  # address as the kernel writes it, and port
+# Bytes, where from, receive stamp (wall clock ns), TTL or hop limit (0: not known).
+Arrived = tuple[bytes, Remote, int | None, int]
 
 
 class PortSource(NamedTuple):
@@ -40,8 +42,8 @@ class SenderSocket(Protocol):
     def send(self, packet: bytes, address: SocketAddress, /) -> object:
         """Sends one packet, or raises the kernel's refusal."""
 
-    def read_replies(self, limit: int) -> list[tuple[bytes, Remote, int | None]]:
-        """Up to ``limit`` packets: bytes, where from, receive stamp (wall clock ns)."""
+    def read_replies(self, limit: int) -> list[Arrived]:
+        """Up to ``limit`` packets."""
 
     def read_errors(self, limit: int) -> list[tuple[bytes, Remote, stamps.ErrorReport]]:
         """Up to ``limit`` entries of the error queue: quoted payload, its destination, what is said."""
@@ -64,11 +66,7 @@ class KernelSenderSocket:
         self._socket = open_udp(source.ip_version)
         try:
             bind_and_mark(self._socket, ip_version=source.ip_version, nic=source.nic, dscp=source.dscp)
-            if source.ip_version == 4:
-                self._socket.setsockopt(socket.SOL_IP, stamps.IP_RECVERR, 1)
-            else:
-                self._socket.setsockopt(socket.IPPROTO_IPV6, stamps.IPV6_RECVERR, 1)
-            self._socket.setsockopt(socket.SOL_SOCKET, stamps.SO_TIMESTAMPING, stamps.TIMESTAMPING_FLAGS)
+            report_beside_packets(self._socket, source.ip_version)
             self._socket.bind(socket_address(source.address, source.port, source.ip_version))
         except BaseException:
             self._socket.close()
@@ -83,9 +81,9 @@ class KernelSenderSocket:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def read_replies(self, limit: int) -> list[tuple[bytes, Remote, int | None]]:
-        receive, read = self._socket.recvmsg, stamps.read_stamp
-        found: list[tuple[bytes, Remote, int | None]] = []
+    def read_replies(self, limit: int) -> list[Arrived]:
+        receive, read = self._socket.recvmsg, stamps.read_arrival
+        found: list[Arrived] = []
         for _ in range(limit):
             try:
                 data, ancillary, _, address = receive(MAX_BYTES, _ANCILLARY_BYTES)
@@ -93,7 +91,7 @@ class KernelSenderSocket:
                 break
             except OSError:
                 continue  # an ICMP error was noted on the socket: it is in the error queue
-            found.append((data, address[:2], read(ancillary)))
+            found.append((data, address[:2], *read(ancillary)))
         return found
 
     def read_errors(self, limit: int) -> list[tuple[bytes, Remote, stamps.ErrorReport]]:
@@ -132,7 +130,7 @@ def warm_up() -> str:
             opened.send(b"\0", ("127.0.0.1", opened.port))
             select.select([opened.fileno()], [], [], _WARM_UP_S)
             sent = [report.stamp_ns for _, _, report in opened.read_errors(8)]
-            received = [stamp for _, _, stamp in opened.read_replies(8)]
+            received = [stamp for _, _, stamp, _ in opened.read_replies(8)]
             if any(sent) and any(received):
                 return ""
             select.select([], [], [], _WARM_UP_S)  # replies without a stamp come at once: time must pass too

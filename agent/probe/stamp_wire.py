@@ -22,7 +22,7 @@ from agent.probe.stamp_packet import (
 )
 from agent.probe.stamp_paths import StampPath
 from agent.probe.stamp_session import Link, Sent, Session, one_way_delay
-from agent.probe.stamp_socket import PortSource, Remote, SenderOpener
+from agent.probe.stamp_socket import Arrived, PortSource, Remote, SenderOpener
 from agent.probe.stamps import ORIGIN_ICMP, ORIGIN_ICMP6, ORIGIN_TIMESTAMPING, ErrorReport
 from agent.result import OneWayDelay, OneWayLoss
 from bandwitness.v1.record_pb2 import PACKET_OUTCOME_SEND_FAILED
@@ -94,8 +94,8 @@ class StampWire:
                     self._table.stamp(sent.entry, sent.monotonic_ns, report.stamp_ns, now.wall_ns)
             elif report.origin in (ORIGIN_ICMP, ORIGIN_ICMP6):
                 self._refused(link, quoted, remote, report)
-        for data, remote, stamp_ns in replies:
-            if not self._match(link, data, remote, stamp_ns=stamp_ns, now=now):
+        for arrived in replies:
+            if not self._match(link, arrived, now):
                 self.strangers += 1
         return len(errors) == READ_LIMIT or len(replies) == READ_LIMIT
 
@@ -173,7 +173,8 @@ class StampWire:
         if not self._by_remote[key]:
             del self._by_remote[key]
 
-    def _match(self, link: Link, data: bytes, remote: Remote, *, stamp_ns: int | None, now: Anchor) -> bool:
+    def _match(self, link: Link, arrived: Arrived, now: Anchor) -> bool:
+        data, remote, _, _ = arrived
         sessions = self._by_remote.get((link.source, remote))
         if sessions is None:
             return False
@@ -188,20 +189,27 @@ class StampWire:
                 and sent.timestamp == reply.sender_timestamp
                 and reply.ssid in (session.ssid, 0)  # 0: a reflector that does not know RFC 8972
             ):
-                self._replied(session, sent, reply, stamp_ns=stamp_ns, now=now)
+                self._replied(session, sent, reply, arrived, now)
                 return True
         return False
 
-    def _replied(self, session: Session, sent: Sent, reply: Reply, *, stamp_ns: int | None, now: Anchor) -> None:
+    def _replied(self, session: Session, sent: Sent, reply: Reply, arrived: Arrived, now: Anchor) -> None:
+        _, _, stamp_ns, hop_limit = arrived
         first = session.answered(sent, reply)
         kept_ns = residence_ns(reply)
-        if stamp_ns is None or kept_ns is None or kept_ns > stamp_ns - sent.wall_ns:
-            # It came back, so it was not lost. How long it took cannot be said.
-            nonsense = stamp_ns is not None
-            self._table.reply(session.slot, sent.sequence, None, now.monotonic_ns, now.wall_ns, nonsense=nonsense)
-            return
-        self._table.reply(session.slot, sent.sequence, stamp_ns - kept_ns, now.monotonic_ns, now.wall_ns)
-        if first and self.error_ns is not None:
+        # Without a delay it still came back, so it was not lost. How long it took cannot be said.
+        nonsense = stamp_ns is not None and (kept_ns is None or kept_ns > stamp_ns - sent.wall_ns)
+        told_ns = None if stamp_ns is None or kept_ns is None or nonsense else stamp_ns - kept_ns
+        self._table.reply(
+            session.slot,
+            sent.sequence,
+            told_ns,
+            now.monotonic_ns,
+            now.wall_ns,
+            nonsense=nonsense,
+            hop_limit=hop_limit,
+        )
+        if first and told_ns is not None and stamp_ns is not None and self.error_ns is not None:
             delay = one_way_delay(session.path.path_id, sent, reply, stamp_ns, now=now, error_ns=self.error_ns)
             if delay is not None and len(self.delays) < MAX_ONE_WAY:
                 self.delays.append(delay)

@@ -21,6 +21,7 @@ TIMESTAMPING_FLAGS = TX_SOFTWARE | RX_SOFTWARE | SOFTWARE | OPT_ID | OPT_TSONLY
 
 IP_RECVERR = 11
 IPV6_RECVERR = 25
+IP_RECVTTL = 12
 SO_ATTACH_FILTER = 26
 
 ORIGIN_LOCAL = 1
@@ -28,6 +29,7 @@ ORIGIN_ICMP = 2
 ORIGIN_ICMP6 = 3
 ORIGIN_TIMESTAMPING = 4
 
+_INT = Struct("@i")
 _TIMESPEC = Struct("@ll")
 _EXTENDED_ERROR = Struct("@IBBBBII")  # errno, origin, type, code, pad, info, data
 _FILTER = Struct("@HBBI")
@@ -53,6 +55,24 @@ def read_stamp(ancillary: Ancillary) -> int | None:
         if kind == SO_TIMESTAMPING and level == socket.SOL_SOCKET:
             return _stamp(data)
     return None
+
+
+def read_arrival(ancillary: Ancillary) -> tuple[int | None, int]:
+    """The stamp beside a received packet, as ``read_stamp``, and the TTL or hop limit it arrived with (0: not said)."""
+    stamp: int | None = None
+    hop_limit = 0
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET:
+            if kind == SO_TIMESTAMPING:
+                stamp = _stamp(data)
+        elif (level == socket.SOL_IP and kind == socket.IP_TTL) or (
+            level == socket.IPPROTO_IPV6 and kind == socket.IPV6_HOPLIMIT
+        ):
+            try:
+                hop_limit = _INT.unpack_from(data)[0] & 0xFF
+            except error:
+                continue
+    return stamp, hop_limit
 
 
 def read_error(ancillary: Ancillary) -> ErrorReport | None:

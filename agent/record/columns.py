@@ -74,12 +74,16 @@ def _fill_paths(columns: RoundTripColumns, batch: result.RoundTripBatch) -> None
     ids: list[int] = []
     sequences: list[int] = []
     counts: list[int] = []
+    hop_limits: list[int] = []
     offsets: list[int] = []
     deviations: list[int] = []
     start = 0
-    for path_id, sequence, count in zip(batch.path_ids, batch.first_sequences, batch.sample_counts, strict=True):
+    told = batch.hop_limits or [0] * len(batch.path_ids)
+    table = zip(batch.path_ids, batch.first_sequences, batch.sample_counts, told, strict=True)
+    for path_id, sequence, count, hop_limit in table:
         if not count:
             continue
+        hop_limits.append(hop_limit)
         ids.append(path_id)
         sequences.append(sequence)
         counts.append(count)
@@ -93,6 +97,8 @@ def _fill_paths(columns: RoundTripColumns, batch: result.RoundTripBatch) -> None
     columns.path_id.extend(ids)
     columns.first_sequence.extend(sequences)
     columns.sample_count.extend(counts)
+    if any(hop_limits):
+        columns.reply_hop_limit.extend(hop_limits)
     columns.first_send_offset_ns.extend(offsets)
     columns.send_deviation_ns.extend(deviations)
 

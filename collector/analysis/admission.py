@@ -157,9 +157,11 @@ def _only(samples: RoundTripSamples, keep: Bools) -> RoundTripSamples:
     left, firsts, new_counts = np.unique(path_of, return_index=True, return_counts=True)
     before = (np.cumsum(counts) - counts)[left]  # of the path's first sample, among all
     skipped = np.flatnonzero(keep)[firsts] - before
+    hop_limits = samples.hop_limits
     return replace(
         samples,
         path_ids=np.asarray(samples.path_ids)[left],
+        hop_limits=None if hop_limits is None else np.asarray(hop_limits)[left],
         first_sequences=np.asarray(samples.first_sequences)[left] + skipped.astype(np.uint64),
         sample_counts=new_counts.astype(np.int64),
         send_times_ns=np.asarray(samples.send_times_ns)[keep],

@@ -61,6 +61,7 @@ def round_trip(source: Source, columns: RoundTripColumns) -> RoundTripSamples:
         outcomes=outcomes,
         round_trip_delays_ns=_delays(columns, outcomes),
         marks=_marks(columns),
+        hop_limits=_hop_limits(columns, len(path_ids)),
     )
 
 
@@ -207,6 +208,15 @@ def _delays(columns: RoundTripColumns, outcomes: NDArray[np.uint8]) -> Ints:
     result = np.full(len(outcomes), -1, np.int64)
     result[usable] = delays.astype(np.int64)
     return result
+
+
+def _hop_limits(columns: RoundTripColumns, paths: int) -> NDArray[np.uint8] | None:
+    found = np.array(columns.reply_hop_limit, np.int64)
+    if not len(found):
+        return None
+    if len(found) != paths or int(found.max()) > 255:
+        raise ColumnsError(f"{len(found)} hop limits for {paths} paths, the largest {int(found.max())}")
+    return found.astype(np.uint8)
 
 
 def _marks(columns: RoundTripColumns) -> tuple[tuple[int, int, int, int | None], ...]:

@@ -11,7 +11,7 @@ from struct import pack, unpack_from
 
 from agent.probe.binding import SocketAddress
 from agent.probe.echo_packet import checksum, ones_complement_sum
-from agent.probe.icmp_socket import RAW, Source
+from agent.probe.icmp_socket import RAW, Arrived, Source
 from agent.probe.stamps import ORIGIN_ICMP, ORIGIN_ICMP6, ORIGIN_TIMESTAMPING, ErrorReport
 from agent.probe.targets import PathSpec
 from agent.result import RoundTripBatch
@@ -86,6 +86,7 @@ class Host:
     damage: Damage = bytes
     refuses: bool = False  # an ICMP error instead, after the first delay
     answers_from: str = ""  # another source address
+    hop_limit: int = 64  # left in its replies where they arrive
     # For one packet, counted from 0, other delays than the usual.
     delays_of: dict[int, Sequence[int]] = field(default_factory=dict)
 
@@ -130,7 +131,7 @@ class FakeEchoSocket:
         self._key = 0
         self._counts: dict[str, int] = {}
         self._errors: list[tuple[int, bytes, str, ErrorReport]] = []
-        self._replies: list[tuple[int, bytes, str]] = []
+        self._replies: list[tuple[int, bytes, str, int]] = []
 
     def fileno(self) -> int:
         return -1
@@ -161,7 +162,7 @@ class FakeEchoSocket:
             self.report(packet, to, delays[0])
             return len(packet)
         for delay in delays:
-            self.deliver(host.damage(echo_reply(packet)), host.answers_from or to, delay)
+            self.deliver(host.damage(echo_reply(packet)), host.answers_from or to, delay, host.hop_limit)
         return len(packet)
 
     def report(self, quoted: bytes, address: str, delay_ns: int = 0) -> None:
@@ -170,18 +171,18 @@ class FakeEchoSocket:
         error = ErrorReport(ORIGIN_ICMP if v4 else ORIGIN_ICMP6, errno.EHOSTUNREACH, 3 if v4 else 1, 1, 0, None)
         self._errors.append((self._network.clock.monotonic_ns() + delay_ns, quoted, address, error))
 
-    def deliver(self, message: bytes, address: str, delay_ns: int = 0) -> None:
+    def deliver(self, message: bytes, address: str, delay_ns: int = 0, hop_limit: int = 64) -> None:
         """An ICMP message that arrives by itself, as a forger's or another pinger's."""
         head = IPV4_HEADER if self.method == RAW and self.source.ip_version == 4 else b""
-        self._replies.append((self._network.clock.monotonic_ns() + delay_ns, head + message, address))
+        self._replies.append((self._network.clock.monotonic_ns() + delay_ns, head + message, address, hop_limit))
 
-    def read_replies(self, limit: int) -> list[tuple[bytes, str, int | None]]:
+    def read_replies(self, limit: int) -> list[Arrived]:
         clock = self._network.clock
         now, offset = clock.monotonic_ns(), clock.wall_ns() - clock.monotonic_ns()
         self._replies.sort(key=lambda reply: reply[0])
         there = [reply for reply in self._replies if reply[0] <= now][:limit]
         del self._replies[: len(there)]
-        return [(data, address, at + offset) for at, data, address in there]
+        return [(data, address, at + offset, hop_limit) for at, data, address, hop_limit in there]
 
     def read_errors(self, limit: int) -> list[tuple[bytes, str, ErrorReport]]:
         now = self._network.clock.monotonic_ns()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from agent.probe.binding import SocketAddress
 from agent.probe.stamp_packet import build_reply, encode_error, parse_request, reply_tail, to_ntp
-from agent.probe.stamp_socket import PortSource, Remote
+from agent.probe.stamp_socket import Arrived, PortSource, Remote
 from agent.probe.stamps import ORIGIN_ICMP, ORIGIN_TIMESTAMPING, ErrorReport
 from tests.fakes.clock import FakeClock
 
@@ -131,12 +131,12 @@ class FakeSenderSocket:
         """A packet that will be there at that time."""
         self.pending.append((monotonic_ns, data, remote, stamp_ns))
 
-    def read_replies(self, limit: int) -> list[tuple[bytes, Remote, int | None]]:
+    def read_replies(self, limit: int) -> list[Arrived]:
         now = self._network.clock.monotonic_ns()
         due = sorted((entry for entry in self.pending if entry[0] <= now), key=lambda entry: entry[0])[:limit]
         for entry in due:
             self.pending.remove(entry)
-        return [(data, remote, stamp) for _, data, remote, stamp in due]
+        return [(data, remote, stamp, 61) for _, data, remote, stamp in due]
 
     def read_errors(self, limit: int) -> list[tuple[bytes, Remote, ErrorReport]]:
         return [self.errors.popleft() for _ in range(min(limit, len(self.errors)))]

@@ -26,6 +26,7 @@ from agent.probe.icmp import EchoSession
 from agent.probe.icmp_socket import (
     DATAGRAM,
     RAW,
+    Arrived,
     EchoSocket,
     KernelEchoSocket,
     Rights,
@@ -314,9 +315,10 @@ def test_the_fake_socket_behaves_as_the_kernels(
         assert [report.key for _, _, report in errors] == [0, 1, 2]
         assert {report.origin for _, _, report in errors} == {stamps.ORIGIN_TIMESTAMPING}
         assert all(quoted == b"" and report.stamp_ns for quoted, _, report in errors)
-        replies: list[tuple[bytes, str, int | None]] = read_some(opened.read_replies, 3)  # type: ignore[assignment]
-        for sequence, (packet, sender, stamp) in enumerate(replies):
+        replies: list[Arrived] = read_some(opened.read_replies, 3)  # type: ignore[assignment]
+        for sequence, (packet, sender, stamp, hop_limit) in enumerate(replies):
             assert sender == address[0]
+            assert hop_limit == 64  # net.ipv4.ip_default_ttl, net.ipv6.conf.*.hop_limit
             assert stamp is not None
             sent = errors[sequence][2].stamp_ns
             assert sent is not None

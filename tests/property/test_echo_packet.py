@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.probe.echo_packet import EchoTemplate, parse_quote, parse_reply, parse_stub, pattern
-from agent.probe.stamps import read_error, read_stamp
+from agent.probe.stamps import read_arrival, read_error, read_stamp
 from tests.fakes.network import echo_reply
 
 templates = st.builds(
@@ -54,7 +54,8 @@ def test_no_input_raises(data: bytes, offset: int, version: int) -> None:
     parse_quote(data, version)
 
 
-@given(st.lists(st.tuples(st.sampled_from([0, 1, 41]), st.sampled_from([11, 25, 37]), st.binary(max_size=60))))
+@given(st.lists(st.tuples(st.sampled_from([0, 1, 41]), st.sampled_from([2, 11, 25, 37, 52]), st.binary(max_size=60))))
 def test_no_ancillary_data_raises(ancillary: list[tuple[int, int, bytes]]) -> None:
     read_stamp(ancillary)
+    assert 0 <= read_arrival(ancillary)[1] <= 255
     read_error(ancillary)

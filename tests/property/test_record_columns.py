@@ -70,6 +70,7 @@ def batch_of(
         round_trip_delays_ns=[sample.delay_ns for sample in given_samples if sample.delay_ns is not None],
         delay_faults=[(i, sample.fault) for i, sample in enumerate(given_samples) if sample.fault is not None],
         marks=given_marks,
+        hop_limits=[*(1 + path[0].sequence % 255 for path in of_path), 0],
     )
 
 
@@ -104,6 +105,7 @@ def test_round_trips_come_back_as_they_were(
     columns = pb.RoundTripColumns.FromString(columns.SerializeToString())
     assert read_round_trip(columns) == given_samples
     assert list(columns.path_id) == list(dict.fromkeys(sample.path_id for sample in given_samples))
+    assert list(columns.reply_hop_limit) == [1 + first % 255 for first in columns.first_sequence]
     assert (columns.method, columns.stamp_source) == (pb.ROUND_TRIP_METHOD_ICMP_DATAGRAM, pb.STAMP_SOURCE_KERNEL)
     assert (columns.interval_ns, columns.waiting_time_ns) == (interval_ns, 3 * SECOND)
     read_marks = [

@@ -139,6 +139,15 @@ def test_a_path_without_samples_leaves_the_others_right() -> None:
     assert (np.asarray(samples.send_times_ns) - START_NS)[3] == -5
 
 
+def test_hop_limits_stand_beside_their_paths_and_are_absent_where_none_is_known() -> None:
+    columns = round_trips()
+    (samples,) = decoded(pb.Record(round_trip=columns)).round_trips
+    assert samples.hop_limits is None
+    columns.reply_hop_limit[:] = [61, 0]
+    (samples,) = decoded(pb.Record(round_trip=columns)).round_trips
+    assert np.asarray(samples.hop_limits).tolist() == [61, 0]
+
+
 def test_an_empty_record_of_round_trips_is_fine() -> None:
     (samples,) = decoded(pb.Record(round_trip=pb.RoundTripColumns(base_time_ns=START_NS))).round_trips
     assert len(np.asarray(samples.outcomes)) == 0
@@ -457,6 +466,8 @@ def _changed(**fields: object) -> pb.Record:
         _changed(first_send_offset_ns=[1 << 62, 0]),
         _changed(mark=[]),
         _changed(mark_delay_ns=[1 << 63]),
+        _changed(reply_hop_limit=[64]),
+        _changed(reply_hop_limit=[64, 256]),
         pb.Record(nic=pb.NicColumns(counter_set_id=short_id(COUNTER_SET), tick_count=0xFFFFFFFF)),
         pb.Record(nic=pb.NicColumns(counter_set_id=short_id(COUNTER_SET), tick_count=1, value=[1])),
         pb.Record(nic=pb.NicColumns(counter_set_id=short_id(COUNTER_SET), tick_count=1, presence_run=[0xFFFFFFFF])),

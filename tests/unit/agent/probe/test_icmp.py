@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from agent.probe.icmp import EchoSession
-from agent.probe.icmp_socket import DATAGRAM, RAW, Rights, find_rights, warm_up
+from agent.probe.icmp_socket import DATAGRAM, RAW, Arrived, Rights, find_rights, warm_up
 from agent.probe.icmp_wire import READ_LIMIT, REOPEN_NS
 from agent.probe.matching import HOLD_NS
 from agent.probe.paths import MAX_PATHS
@@ -110,6 +110,23 @@ def test_replies_give_the_kernels_delay() -> None:
     path = PathMessage.FromString(definition)
     assert (path.type_p.ip_version, path.type_p.payload_bytes) == (4, 56)
     assert bench.session.state().state == "ok"
+
+
+def test_the_hop_limit_is_that_of_the_newest_reply_of_the_flush() -> None:
+    bench = Bench(round_trip_target(ALIVE), round_trip_target(DEAD))
+    bench.network.hosts[ALIVE].hop_limit = 61
+    bench.pass_time(2 * SECOND)
+    bench.network.hosts[ALIVE].hop_limit = 59  # the way back has become two routers longer
+    bench.pass_time(SECOND)
+    (batch,) = bench.drain()
+    addresses = [
+        PathMessage.FromString(bench.session.definitions[path_id]).target.address for path_id in batch.path_ids
+    ]
+    assert dict(zip(addresses, batch.hop_limits, strict=True)) == {ALIVE: 59, DEAD: 0}
+    bench.network.hosts[ALIVE] = Host(delays=())
+    bench.pass_time(3 * SECOND)
+    (batch,) = bench.drain()
+    assert set(batch.hop_limits) == {0}  # nothing came since
 
 
 def test_case_13_duplicate_replies() -> None:
@@ -524,9 +541,11 @@ def test_the_warm_up_lets_time_pass_where_replies_come_at_once_without_a_stamp(m
     network.hosts["127.0.0.1"] = Host(delays=(0,))
 
     class SlowToStamp(FakeEchoSocket):
-        def read_replies(self, limit: int) -> list[tuple[bytes, str, int | None]]:
+        def read_replies(self, limit: int) -> list[Arrived]:
             late = clock.monotonic_ns() >= START_MONOTONIC_NS + 60 * MILLISECOND
-            return [(data, remote, stamp if late else None) for data, remote, stamp in super().read_replies(limit)]
+            return [
+                (data, remote, stamp if late else None, 64) for data, remote, stamp, _ in super().read_replies(limit)
+            ]
 
     def wait(*arguments: object) -> tuple[list[int], list[int], list[int]]:
         clock.move(20 * MILLISECOND)

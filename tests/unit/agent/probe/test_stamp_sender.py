@@ -92,6 +92,12 @@ def test_replies_and_their_delay_without_the_reflectors_own_time() -> None:
     assert sequences == list(range(len(sequences)))
 
 
+def test_the_hop_limit_of_the_replies_is_told() -> None:
+    bench = Bench()
+    bench.pass_time(2 * SECOND)
+    assert {limit for batch in bench.batches for limit in batch.hop_limits} == {61}
+
+
 def test_packets_are_as_the_rfc_wants_them() -> None:
     bench = Bench(path(payload_bytes=100))
     bench.pass_time(SECOND)

@@ -253,6 +253,7 @@ def test_what_is_left_of_a_record_keeps_its_sequences() -> None:
         outcomes=np.array([2, 1, 1, 2], np.uint8),
         round_trip_delays_ns=np.array([-1, 7, 8, -1]),
         marks=((OWN, 3, 1, None), (77, 1, 1, None)),
+        hop_limits=np.array([64, 61, 0], np.uint8),
     )
     admitted = admission.round_trips(paths, [samples], now)
     (kept,) = admitted.round_trips
@@ -260,6 +261,7 @@ def test_what_is_left_of_a_record_keeps_its_sequences() -> None:
     assert np.asarray(kept.first_sequences).tolist() == [11]
     assert np.asarray(kept.send_times_ns).tolist() == [now, now + SECOND]
     assert np.asarray(kept.round_trip_delays_ns).tolist() == [8, -1]
+    assert np.asarray(kept.hop_limits).tolist() == [61]
     assert [mark[0] for mark in kept.marks] == [OWN]
     (refused,) = admitted.refused
     assert refused.reason == "undefined_path"
