@@ -1,14 +1,14 @@
 """Figures of the parts that run, which no snapshot of analysis holds: what came in, and how the log bears it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from collector.export.exposition import Sample
-from collector.export.prometheus import Part, Scrape
+from collector.export.prometheus import Scrape
 from collector.ingest import Sessions
 from collector.log import Log
 
 
-def intake_of(sessions: Sessions, log: Log) -> Part:
+def intake_of(sessions: Sessions, log: Log) -> Callable[[Scrape], Iterator[tuple[str, Sample]]]:
     """The part of a scrape that says how ingest and the log fare."""
 
     def intake(_: Scrape) -> Iterator[tuple[str, Sample]]:

@@ -1,13 +1,22 @@
-"""Prometheus text exposition, version 0.0.4. Pure: families in, text out.
+"""Text exposition: Prometheus 0.0.4 and OpenMetrics 1.0. Pure: families in, text out.
+
+The two differ in the head of a family (OpenMetrics names a counter without its ``_total`` and gives the unit) and in
+the last line. Sample lines are the same, so a server may change from one to the other and keep its series. OpenMetrics'
+``_created`` is left out: without a feature flag Prometheus stores it as one more series for every counter.
 
 Rendering 100,000 series must take a fraction of a second, so the part of a line that does not change from scrape to
 scrape (name and labels, escaped) is kept per label set and only the value is formatted anew.
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 from collector.vocabulary import Metric
+
+TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+UNITS = ("bytes_per_second", "seconds", "bytes", "ratio")
 
 Sample = tuple[Sequence[str], float | int]  # label values in the order of Metric.labels, value
 MAX_LABEL_LENGTH = 256
@@ -36,28 +45,65 @@ def label_pairs(metric: Metric, values: Sequence[str]) -> str:
     return ",".join(f'{name}="{escape_label(value)}"' for name, value in zip(metric.labels, values, strict=True))
 
 
+def wants_openmetrics(accept: str) -> bool:
+    """Whether a request's ``Accept`` ranks OpenMetrics above plain text (RFC 9110 section 12.5.1)."""
+    ranks = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
+    for offer in accept.split(","):
+        kind, *parameters = (word.strip() for word in offer.split(";"))
+        if kind not in ranks:
+            continue
+        rank = 1.0
+        for parameter in parameters:
+            name, _, value = parameter.partition("=")
+            if name == "version" and kind != "text/plain" and not value.startswith("1."):
+                rank = 0.0
+                break
+            if name == "q":
+                rank = float(value) if re.fullmatch(r"[01](\.\d{0,3})?", value) else 0.0
+        ranks[kind] = max(ranks[kind], rank)
+    return ranks["application/openmetrics-text"] > ranks["text/plain"]
+
+
+def head(metric: Metric, *, openmetrics: bool) -> list[str]:
+    """The lines above a family's samples."""
+    if not openmetrics:
+        return [f"# HELP {metric.full_name} {metric.help}", f"# TYPE {metric.full_name} {metric.kind}"]
+    name = metric.full_name.removesuffix("_total") if metric.kind == "counter" else metric.full_name
+    unit = next((unit for unit in UNITS if name.endswith(f"_{unit}")), None)
+    lines = [f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}"]
+    return lines if unit is None else [*lines, f"# UNIT {name} {unit}"]
+
+
 class Renderer:
-    """Renders families, keeping line prefixes between scrapes."""
+    """Renders sample lines, keeping what does not change of them between scrapes. Safe from several threads."""
 
     def __init__(self) -> None:
-        self._prefixes: dict[tuple[str, Sequence[str]], str] = {}
+        self._prefixes: dict[str, dict[Sequence[str], str]] = {}  # by family and labels
 
-    def render(self, families: Iterable[tuple[Metric, Iterable[Sample]]]) -> str:
-        """Text of all families in the order given; families without samples keep their HELP and TYPE."""
-        if len(self._prefixes) > _MAX_CACHED_PREFIXES:
-            self._prefixes.clear()  # series that left pile up: start anew
-        lines: list[str] = []
-        for metric, samples in families:
-            lines.append(f"# HELP {metric.full_name} {metric.help}")
-            lines.append(f"# TYPE {metric.full_name} {metric.kind}")
-            lines.extend(self._prefix(metric, labels) + format_value(value) for labels, value in samples)
-        return "\n".join(lines) + "\n"
+    def forget(self) -> None:
+        """Starts anew where series that left have piled up; to be called now and then."""
+        if sum(map(len, list(self._prefixes.values()))) > _MAX_CACHED_PREFIXES:
+            self._prefixes = {}
 
-    def _prefix(self, metric: Metric, labels: Sequence[str]) -> str:
-        key = (metric.name, labels)
-        prefix = self._prefixes.get(key)
+    def line(self, metric: Metric, sample: Sample) -> str:
+        """One sample's line."""
+        labels, value = sample
+        known = self._prefixes.get(metric.name)
+        if known is None:
+            known = self._prefixes.setdefault(metric.name, {})
+        prefix = known.get(labels)
         if prefix is None:
             pairs = label_pairs(metric, labels)
-            prefix = f"{metric.full_name}{{{pairs}}} " if pairs else f"{metric.full_name} "
-            self._prefixes[key] = prefix
-        return prefix
+            prefix = known[labels] = f"{metric.full_name}{{{pairs}}} " if pairs else f"{metric.full_name} "
+        return prefix + (repr(value) if type(value) is int else format_value(value))
+
+
+def text_of(families: Iterable[tuple[Metric, Iterable[str]]], *, openmetrics: bool = False) -> str:
+    """The whole text: families with their lines, in the order given. Without lines they keep their head."""
+    lines: list[str] = []
+    for metric, samples in families:
+        lines += head(metric, openmetrics=openmetrics)
+        lines += samples
+    if openmetrics:
+        lines.append("# EOF")
+    return "\n".join(lines) + "\n"

@@ -13,12 +13,12 @@ from starlette.exceptions import HTTPException
 
 from bandwitness import VERSION
 from collector.export import views
+from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE, wants_openmetrics
 from collector.export.views import BadQueryError
 from collector.model import AccountingRow, Attempt, Incident, NodeRow, PairLoss, PathStatus
 
 HOUR_NS = 3_600 * 1_000_000_000
 DAY_NS = 24 * HOUR_NS
-EXPOSITION_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Reader(Protocol):
@@ -37,7 +37,7 @@ class Sources:
     """Where answers come from."""
 
     reader: Reader
-    metrics: Callable[[], str]
+    metrics: Callable[..., str]  # takes ``openmetrics: bool`` by name
     health: Callable[[], Mapping[str, str]]  # part -> "ok" or what is wrong
     complete_node: Callable[[NodeRow], NodeRow]  # adds what only live sessions know
     warnings: Callable[[], Mapping[str, str]] = dict  # part -> what somebody should look at though all works
@@ -105,9 +105,11 @@ def create_app(sources: Sources) -> FastAPI:
     _add_conventions(app)
 
     @app.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> PlainTextResponse:
-        """Prometheus text format."""
-        return PlainTextResponse(await run_in_threadpool(sources.metrics), media_type=EXPOSITION_TYPE)
+    async def metrics(request: Request) -> PlainTextResponse:
+        """Prometheus text format, or OpenMetrics for who asks for it."""
+        openmetrics = wants_openmetrics(request.headers.get("accept", ""))
+        text = await run_in_threadpool(sources.metrics, openmetrics=openmetrics)
+        return PlainTextResponse(text, media_type=OPENMETRICS_TYPE if openmetrics else TEXT_TYPE)
 
     @app.get("/healthz")
     async def healthz() -> JSONResponse:

@@ -5,21 +5,25 @@ Each part of the scrape is built on its own: one that fails is left out and coun
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
+from operator import add
 
 from bandwitness import VERSION
 from collector.analysis.snapshot import DELAY_BOUNDS_NS, PACKET_OUTCOMES, Snapshot
-from collector.export.exposition import Renderer, Sample, format_value, label_pairs
+from collector.export.exposition import Renderer, Sample, format_value, label_pairs, text_of
 from collector.export.views import enum_name
 from collector.model import NodeRow, PathStatus
-from collector.vocabulary import BY_NAME, METRICS, Metric
+from collector.vocabulary import BY_NAME, METRICS
 
 NS = 1e-9
 log = logging.getLogger(__name__)
 
-Part = Callable[["Scrape"], Iterator[tuple[str, Sample]]]
+# Yields samples, or ready lines, by the name of their metric.
+Part = Callable[["Scrape"], Iterator[tuple[str, Sample]] | Iterator[tuple[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +35,25 @@ class Scrape:
     now_ns: int
 
 
-def _path_labels(path: PathStatus) -> tuple[str, ...]:
-    return (path.src, path.dst, path.lane, enum_name("protocol", path.protocol), f"{path.path_id:016x}")
+Labels = tuple[str, ...]
+
+
+def _path_labels(path: PathStatus) -> Labels:
+    return _labels(path.src, path.dst, path.lane, path.protocol, path.path_id)
+
+
+@lru_cache(200_000)  # the same tuple at every scrape: there are tens of thousands, and making them is most of the time
+def _labels(src: str, dst: str, lane: str, protocol: int, path_id: int) -> Labels:
+    return (src, dst, lane, enum_name("protocol", protocol), f"{path_id:016x}")
+
+
+@lru_cache(400_000)
+def _with(labels: Labels, value: str) -> Labels:
+    return (*labels, value)
 
 
 def round_trips(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
-    outcomes: dict[tuple[str, str], int] = {}
+    outcomes: dict[str, list[int]] = {}
     for path_id, totals in scrape.snapshot.totals.items():
         path = scrape.snapshot.paths.get(path_id)
         if path is None:
@@ -45,13 +62,13 @@ def round_trips(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
         yield "probe_packets_sent_total", (labels, totals.sent)
         yield "probe_packets_lost_total", (labels, totals.lost)
         if path.source_port is not None:
-            yield "one_way_packets_lost_total", ((*labels, "forward"), totals.forward_lost)
-            yield "one_way_packets_lost_total", ((*labels, "reverse"), totals.reverse_lost)
-        for outcome, count in zip(PACKET_OUTCOMES, totals.outcomes, strict=True):
-            key = (totals.src, outcome)
-            outcomes[key] = outcomes.get(key, 0) + count
-    for key, count in outcomes.items():
-        yield "probe_outcomes_total", (key, count)
+            yield "one_way_packets_lost_total", (_with(labels, "forward"), totals.forward_lost)
+            yield "one_way_packets_lost_total", (_with(labels, "reverse"), totals.reverse_lost)
+        known = outcomes.get(totals.src)
+        outcomes[totals.src] = list(totals.outcomes if known is None else map(add, known, totals.outcomes))
+    for src, counts in outcomes.items():
+        for outcome, count in zip(PACKET_OUTCOMES, counts, strict=True):
+            yield "probe_outcomes_total", ((src, outcome), count)
     for path in scrape.snapshot.paths.values():
         if path.window_start_time_ns is None:
             continue
@@ -60,7 +77,7 @@ def round_trips(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
             yield "path_loss_ratio", (labels, path.loss_ratio)
         for quantile, delay in (("0.5", path.delay_p50_ns), ("0.99", path.delay_p99_ns)):
             if delay is not None:
-                yield "path_delay_seconds", ((*labels, quantile), delay * NS)
+                yield "path_delay_seconds", (_with(labels, quantile), delay * NS)
         if path.loaded is not None:
             yield "path_loaded", (labels, int(path.loaded))
 
@@ -145,22 +162,20 @@ def collector_itself(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
         yield "collector_snapshot_age_seconds", ((), max(0, scrape.now_ns - snapshot.made_time_ns) * NS)
 
 
-PARTS: tuple[Part, ...] = (round_trips, throughput, incidents, nics, agents, collector_itself)
-
-
-def delay_histograms(snapshot: Snapshot) -> str:
-    """The one histogram family, rendered apart: its lines have suffixes that plain families lack."""
+def delay_histograms(scrape: Scrape) -> Iterator[tuple[str, str]]:
+    """The one histogram family, in ready lines: they have suffixes that other families lack."""
     metric = BY_NAME["round_trip_delay_seconds"]
-    lines = [f"# HELP {metric.full_name} {metric.help}", f"# TYPE {metric.full_name} histogram"]
-    bounds = [format_value(bound / 1e9) for bound in DELAY_BOUNDS_NS] + ["+Inf"]
-    for histogram in snapshot.delays:
+    bounds = [repr(bound / 1e9) for bound in DELAY_BOUNDS_NS] + ["+Inf"]  # 1.0, not 1: as OpenMetrics writes it
+    for histogram in scrape.snapshot.delays:
         labels = label_pairs(metric, (histogram.src_rack, histogram.dst_rack, histogram.lane))
         total = 0
         for bound, total in zip(bounds, accumulate(histogram.counts), strict=True):
-            lines.append(f'{metric.full_name}_bucket{{{labels},le="{bound}"}} {total}')
-        lines.append(f"{metric.full_name}_sum{{{labels}}} {format_value(histogram.sum_ns / 1e9)}")
-        lines.append(f"{metric.full_name}_count{{{labels}}} {total}")
-    return "\n".join(lines) + "\n"
+            yield metric.name, f'{metric.full_name}_bucket{{{labels},le="{bound}"}} {total}'
+        yield metric.name, f"{metric.full_name}_sum{{{labels}}} {format_value(histogram.sum_ns / 1e9)}"
+        yield metric.name, f"{metric.full_name}_count{{{labels}}} {total}"
+
+
+PARTS: tuple[Part, ...] = (round_trips, throughput, incidents, nics, agents, collector_itself, delay_histograms)
 
 
 class Exporter:
@@ -176,37 +191,34 @@ class Exporter:
         self._snapshot, self._complete_node, self._wall_ns, self._parts = snapshot, complete_node, wall_ns, parts
         self._renderer = Renderer()
 
-    def render(self) -> str:
+    def render(self, *, openmetrics: bool = False) -> str:
         """The whole text. Reads one snapshot, starts nothing."""
         begun = time.perf_counter()
         snapshot = self._snapshot()
         nodes = [self._complete_node(node) for node in snapshot.nodes]
         scrape = Scrape(snapshot, nodes, self._wall_ns())
-        samples: dict[str, list[Sample]] = {metric.name: [] for metric in METRICS}
-        failed: list[str] = []
-        for part in self._parts:
-            self._collect(part, scrape, samples, failed)
-        histograms = ""
-        try:
-            histograms = delay_histograms(snapshot)
-        except Exception:
-            failed.append("delay_histograms")
-            log.exception("a part of the scrape failed: delay_histograms")
-        samples["collector_scrape_errors"] = [((name,), 1) for name in failed]
-        samples["collector_scrape_duration_seconds"] = [((), time.perf_counter() - begun)]
-        families: Iterable[tuple[Metric, Iterable[Sample]]] = (
-            (metric, samples[metric.name]) for metric in METRICS if metric.kind != "histogram"
-        )
-        return self._renderer.render(families) + histograms
+        self._renderer.forget()
+        lines: dict[str, list[str]] = {metric.name: [] for metric in METRICS}
+        failed = [part.__name__ for part in self._parts if not self._add(lines, part, scrape)]
 
-    @staticmethod
-    def _collect(part: Part, scrape: Scrape, samples: dict[str, list[Sample]], failed: list[str]) -> None:
-        """Adds what one part yields, all or nothing: half a part would look like series that vanished."""
+        def itself(_: Scrape) -> Iterator[tuple[str, Sample]]:
+            for name in failed:
+                yield "collector_scrape_errors", ((name,), 1)
+            yield "collector_scrape_duration_seconds", ((), time.perf_counter() - begun)
+
+        self._add(lines, itself, scrape)
+        return text_of(((metric, lines[metric.name]) for metric in METRICS), openmetrics=openmetrics)
+
+    def _add(self, lines: dict[str, list[str]], part: Part, scrape: Scrape) -> bool:
+        """Adds what one part says, all or nothing: half a part would look like series that vanished."""
+        built: dict[str, list[str]] = defaultdict(list)
         try:
-            built = list(part(scrape))
+            # Lines at once: a hundred thousand samples kept until later would slow the garbage collector.
+            for name, said in part(scrape):
+                built[name].append(said if isinstance(said, str) else self._renderer.line(BY_NAME[name], said))
         except Exception:
             log.exception("a part of the scrape failed: %s", part.__name__)
-            failed.append(part.__name__)
-            return
-        for metric, sample in built:
-            samples[metric].append(sample)
+            return False
+        for name, more in built.items():
+            lines[name] += more
+        return True

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 from bandwitness.v1.plan_pb2 import SlotPurpose, WindowKind
@@ -63,6 +64,7 @@ def parse_time(name: str, text: str) -> int:
     return min(max(0, whole * 1_000_000_000 + moment.microsecond * 1000), _LAST_NS)
 
 
+@lru_cache(1024)
 def enum_name(field: str, value: int) -> str:
     """``peak`` for ("window", WINDOW_KIND_PEAK); a number this version does not know stays a number."""
     enumeration, prefix = _ENUMS[field]

@@ -11,6 +11,7 @@ BENCHES = {
     "detect": "tests.bench.detect",
     "ingest": "tests.bench.ingest",
     "rtt": "tests.bench.rtt",
+    "scrape": "tests.bench.scrape",
 }
 
 

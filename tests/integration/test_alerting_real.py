@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from collector.analysis.snapshot import Snapshot
-from collector.export.http import EXPOSITION_TYPE
+from collector.export.exposition import TEXT_TYPE
 from collector.export.prometheus import Exporter
 from collector.model import Element, EndpointRow, Incident, NodeRow
 
@@ -88,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = self.server.exporter.render().encode()
         self.send_response(200)
-        self.send_header("Content-Type", EXPOSITION_TYPE)
+        self.send_header("Content-Type", TEXT_TYPE)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -23,8 +23,7 @@ import pytest
 from agent.probe.process import die_with_parent
 from collector.analysis.snapshot import Snapshot
 from collector.app.figures import intake_of
-from collector.export.exposition import Sample
-from collector.export.http import EXPOSITION_TYPE
+from collector.export.exposition import TEXT_TYPE, Sample
 from collector.export.prometheus import PARTS, Exporter, Scrape
 from collector.ingest import Sessions
 from collector.log import Log
@@ -76,7 +75,7 @@ def serving(exporter: Exporter) -> Iterator[int]:
         def do_GET(self) -> None:
             body = exporter.render().encode()
             self.send_response(200)
-            self.send_header("Content-Type", EXPOSITION_TYPE)
+            self.send_header("Content-Type", TEXT_TYPE)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

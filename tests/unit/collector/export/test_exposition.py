@@ -7,10 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from collector.export.exposition import MAX_LABEL_LENGTH, Renderer, format_value
+from collector.export.exposition import (
+    MAX_LABEL_LENGTH,
+    Renderer,
+    Sample,
+    format_value,
+    head,
+    text_of,
+    wants_openmetrics,
+)
 from collector.vocabulary import METRICS, Metric
 
 FAMILY = Metric("probe_packets_sent_total", "counter", "Packets.", ("src", "dst"))
+
+
+def rendered(*families: tuple[Metric, list[Sample]], renderer: Renderer | None = None) -> str:
+    lines = renderer or Renderer()
+    return text_of((metric, [lines.line(metric, sample) for sample in samples]) for metric, samples in families)
 
 
 def parsed(text: str) -> dict[tuple[str, ...], float]:
@@ -23,7 +36,7 @@ def parsed(text: str) -> dict[tuple[str, ...], float]:
 
 def test_whole_text() -> None:
     plain = Metric("up", "gauge", "Up.")
-    text = Renderer().render([(FAMILY, [(("a", "b"), 12), (("a", "c"), 0.5)]), (plain, [((), 1.0)])])
+    text = rendered((FAMILY, [(("a", "b"), 12), (("a", "c"), 0.5)]), (plain, [((), 1.0)]))
     assert text == (
         "# HELP bandwitness_probe_packets_sent_total Packets.\n"
         "# TYPE bandwitness_probe_packets_sent_total counter\n"
@@ -42,21 +55,21 @@ def test_any_label_and_value_come_back(label: str, value: float) -> None:
         return
     if any(ord(character) in range(0x0B, 0x1F) or ord(character) in (0x85, 0x2028, 0x2029) for character in label):
         return
-    text = Renderer().render([(FAMILY, [((label, "b"), value)])])
+    text = rendered((FAMILY, [((label, "b"), value)]))
     expected = label.encode("utf-8", "replace").decode()
     assert parsed(text) == {(expected, "b"): pytest.approx(float(value))}
 
 
 def test_hostile_label_values_stay_one_line() -> None:
-    text = Renderer().render([(FAMILY, [(('a"} 1\nevil{x="', "\ud800" + "z" * 5000), 1)])])
+    text = rendered((FAMILY, [(('a"} 1\nevil{x="', "\ud800" + "z" * 5000), 1)]))
     assert len(text.splitlines()) == 3
     assert parsed(text) == {('a"} 1\nevil{x="', "?" + "z" * (MAX_LABEL_LENGTH - 1)): 1.0}
 
 
 def test_a_prefix_is_rendered_once_and_reused() -> None:
     renderer = Renderer()
-    first = renderer.render([(FAMILY, [(("a", "b"), 1)])])
-    second = renderer.render([(FAMILY, [(("a", "b"), 2)])])
+    first = rendered((FAMILY, [(("a", "b"), 1)]), renderer=renderer)
+    second = rendered((FAMILY, [(("a", "b"), 2)]), renderer=renderer)
     assert first.replace(" 1\n", " 2\n") == second
 
 
@@ -77,3 +90,33 @@ def test_names_follow_the_conventions() -> None:
         assert (metric.kind == "counter") == metric.name.endswith("_total"), metric.name
         assert not metric.name.endswith(("_ns", "_bps", "_ms", "_percent")), metric.name
         assert metric.help.endswith("."), metric.name
+
+
+@pytest.mark.parametrize(
+    ("accept", "wanted"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/html,application/xhtml+xml,*/*;q=0.8", False),
+        ("application/openmetrics-text", True),
+        ("application/openmetrics-text;version=0.0.1", False),
+        ("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1", True),
+        ("application/openmetrics-text; version=1.0.0; q=0.3, text/plain; q=0.5", False),
+        ("application/openmetrics-text;q=nonsense", False),
+        # Prometheus 3.
+        ("application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=1.0.0;q=0.4", True),
+        (";;;,=;q=,", False),
+    ],
+)
+def test_who_wants_openmetrics(accept: str, wanted: bool) -> None:
+    assert wants_openmetrics(accept) is wanted
+
+
+def test_openmetrics_names_the_family_without_total_and_its_unit() -> None:
+    seconds = Metric("collector_log_commit_seconds_total", "counter", "Time.")
+    assert head(seconds, openmetrics=True) == [
+        "# HELP bandwitness_collector_log_commit_seconds Time.",
+        "# TYPE bandwitness_collector_log_commit_seconds counter",
+        "# UNIT bandwitness_collector_log_commit_seconds seconds",
+    ]
+    assert head(seconds, openmetrics=False)[1] == "# TYPE bandwitness_collector_log_commit_seconds_total counter"

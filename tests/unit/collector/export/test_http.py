@@ -7,7 +7,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO
-from collector.export.http import DAY_NS, EXPOSITION_TYPE, Sources, create_app
+from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE
+from collector.export.http import DAY_NS, Sources, create_app
 from collector.model import (
     AccountingRow,
     Attempt,
@@ -20,6 +21,11 @@ from collector.model import (
     PortLoss,
 )
 
+# As Prometheus 2.42 sends it.
+PROMETHEUS_2 = (
+    "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+    "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+)
 A = EndpointRow("a", "eth0", "198.18.1.1", "rail0")
 
 
@@ -73,7 +79,7 @@ def client(rows: Rows) -> TestClient:
 
 def make(
     rows: Rows,
-    metrics: Callable[[], str] = lambda: "up 1\n",
+    metrics: Callable[..., str] = lambda openmetrics: f"up {int(openmetrics)}\n",
     health: Callable[[], Mapping[str, str]] = lambda: {"log": "ok"},
     warnings: Callable[[], Mapping[str, str]] = dict,
 ) -> TestClient:
@@ -160,7 +166,12 @@ def test_a_fault_of_ours_tells_no_more_than_its_kind(client: TestClient, rows: R
 
 def test_metrics_are_prometheus_text(client: TestClient) -> None:
     answer = client.get("/metrics")
-    assert (answer.status_code, answer.text, answer.headers["content-type"]) == (200, "up 1\n", EXPOSITION_TYPE)
+    assert (answer.status_code, answer.text, answer.headers["content-type"]) == (200, "up 0\n", TEXT_TYPE)
+
+
+def test_metrics_are_openmetrics_for_who_prefers_it(client: TestClient) -> None:
+    answer = client.get("/metrics", headers={"Accept": PROMETHEUS_2})
+    assert (answer.text, answer.headers["content-type"]) == ("up 1\n", OPENMETRICS_TYPE)
 
 
 def test_damage_of_the_past_is_a_warning_and_no_failure(rows: Rows) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_TCP_THROUGHPUT
@@ -150,6 +151,26 @@ async def test_every_described_metric_is_exported(tmp_path: Path) -> None:
     samples = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
     silent = [m.name for m in METRICS if not samples & {m.full_name, f"{m.full_name}_count"}]
     assert silent == []
+
+
+def test_openmetrics_says_the_same_and_satisfies_its_parser() -> None:
+    exporter = Exporter(lambda: SNAPSHOT, lambda node: node, wall_ns=lambda: 10**18)
+    plain, strict = exporter.render(), exporter.render(openmetrics=True)
+    families = list(openmetrics.text_string_to_metric_families(strict))  # type: ignore[no-untyped-call]
+    read = {
+        (sample.name, *sorted(sample.labels.items())): sample.value for family in families for sample in family.samples
+    }
+    expected = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(plain)
+        for sample in family.samples
+    }
+    itself = ("bandwitness_collector_scrape_duration_seconds",)
+    assert read.keys() == expected.keys()
+    assert {key: value for key, value in read.items() if key != itself} == {
+        key: value for key, value in expected.items() if key != itself
+    }
+    assert {family.unit for family in families} == {"", "seconds", "bytes", "ratio", "bytes_per_second"}
 
 
 def test_promtool_has_no_complaint() -> None:
