@@ -132,6 +132,7 @@ _table_command(
     span=True,
     extra=(click.option("--active", is_flag=True, help="only those that are open"),),
 )
+_table_command("marks", "What trainers said: checkpoints and the like that began or ended.", span=True)
 _table_command("timetable", "Throughput tests planned, and how each ended.", span=True)
 _table_command("accounting", "Per pair and window: planned = ok + failed + skipped + lost.", span=True)
 

@@ -532,6 +532,8 @@ class MarkRow:
     bytes: int | None
     rank: int | None
     labels: Mapping[str, str] = field(default_factory=dict)
+    user_id: int = 0  # of the process that said it, as its kernel says
+    process_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from collector.analysis.paths import PathIndex
 from collector.analysis.rounds import AHEAD_NS
 from collector.analysis.window import SECOND, WINDOW_NS
-from collector.model import NicSamples, OneWayLossRow, Quarantined, RoundTripSamples, RunRow, Source
+from collector.model import MarkRow, NicSamples, OneWayLossRow, Quarantined, RoundTripSamples, RunRow, Source
 
 PAST_NS = 90 * 86_400 * SECOND  # as long as windows are kept
 WINDOWS_OF_BATCH = 256  # an agent without disk holds back half an hour
@@ -35,6 +35,7 @@ class Admitted:
     round_trips: list[RoundTripSamples] = field(default_factory=list)
     nics: list[NicSamples] = field(default_factory=list)
     runs: list[RunRow] = field(default_factory=list)
+    marks: list[MarkRow] = field(default_factory=list)
     one_way_losses: list[OneWayLossRow] = field(default_factory=list)
     refused: list[Quarantined] = field(default_factory=list)  # at most one a record
 
@@ -93,6 +94,18 @@ def runs(records: Sequence[RunRow], received_ns: int) -> Admitted:
             result.refused.append(Quarantined(run.source, "from_the_future", run.slot_id.hex()))
         else:
             result.runs.append(run)
+    return result
+
+
+def marks(records: Sequence[MarkRow], received_ns: int) -> Admitted:
+    """What trainers said, at a time that can be true."""
+    result = Admitted()
+    for mark in records:
+        reason = _untimely(np.array([mark.time_ns]), received_ns)
+        if reason:
+            result.refused.append(Quarantined(mark.source, reason, f"mark {mark.kind} of job {mark.job}"))
+        else:
+            result.marks.append(mark)
     return result
 
 

@@ -27,6 +27,7 @@ from collector.model import Element, Flag, LogEntry, Quarantined, RoundTripSampl
 from collector.store.rows import (
     Values,
     gap_values,
+    mark_values,
     one_way_loss_values,
     path_values,
     quarantine_values,
@@ -36,6 +37,7 @@ from collector.store.rows import (
 from collector.store.tables import (  # fmt: skip
     counter_sets,
     gaps,
+    marks,
     one_way_losses,
     paths,
     plans,
@@ -184,6 +186,7 @@ class Fold:
         self._quarantine(tx, counted.refused)
         for nic in counted.nics:
             parts.nics.add(nic, entry.received_time_ns)
+        self._marks(tx, decoded, entry)
         for status in decoded.statuses:
             parts.agents.status(status)
         parts.agents.batch(decoded.batch)
@@ -192,6 +195,11 @@ class Fold:
         overfull = parts.network.rounds.overfull_through(agent.name)
         if overfull is not None:
             self._close(agent, overfull)
+
+    def _marks(self, tx: Transaction, decoded: Decoded, entry: LogEntry) -> None:
+        admitted = admission.marks(decoded.marks, entry.received_time_ns)
+        self._quarantine(tx, admitted.refused)
+        tx.add(marks, [mark_values(mark) for mark in admitted.marks])
 
     def _runs(self, tx: Transaction, decoded: Decoded, entry: LogEntry) -> None:
         parts = self.parts

@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 
 from bandwitness.chain import ChainError, ChainFault, read_header, read_payload
 from bandwitness.v1.record_pb2 import BATCH_CLASS_CONTROL, Header, Record
-from collector.decode import columns, control, runs
+from collector.decode import columns, control, marks, runs
 from collector.decode.definitions import DefinitionError, Definitions
 from collector.model import (
     BatchRow,
@@ -16,6 +16,7 @@ from collector.model import (
     CounterSetRow,
     GapRow,
     LogEntry,
+    MarkRow,
     NicSamples,
     OneWayLossRow,
     PathRow,
@@ -47,6 +48,7 @@ class Decoded:
     one_way_losses: list[OneWayLossRow] = field(default_factory=list)
     runs: list[RunRow] = field(default_factory=list)
     nics: list[NicSamples] = field(default_factory=list)
+    marks: list[MarkRow] = field(default_factory=list)
     gaps: list[GapRow] = field(default_factory=list)
     statuses: list[StatusRow] = field(default_factory=list)
     chains_opened: list[ChainOpenedRow] = field(default_factory=list)
@@ -114,7 +116,7 @@ def _record(result: Decoded, entry: LogEntry, definitions: Definitions, index: i
         _refuse(result, entry, "bad_definition", str(error), index)
     except ForeignPathError as error:
         _refuse(result, entry, "foreign_path", str(error), index)
-    except (columns.ColumnsError, runs.RunError) as error:
+    except (columns.ColumnsError, runs.RunError, marks.MarkError) as error:
         _refuse(result, entry, "bad_record", str(error), index)
 
 
@@ -165,6 +167,10 @@ def _run(result: Decoded, source: Source, record: Record, definitions: Definitio
     result.runs.append(runs.run_row(source, record.throughput_run))
 
 
+def _mark(result: Decoded, source: Source, record: Record, _: Definitions) -> None:
+    result.marks.append(marks.mark_row(source, record.trainer_mark))
+
+
 def _gap(result: Decoded, source: Source, record: Record, _: Definitions) -> None:
     result.gaps.append(runs.gap_row(source, record.gap))
 
@@ -199,6 +205,7 @@ _READERS: dict[str, Callable[[Decoded, Source, Record, Definitions], None]] = {
     "one_way": _one_way,
     "throughput_run": _run,
     "nic": _nic,
+    "trainer_mark": _mark,
     "gap": _gap,
     "agent_status": _status,
     "chain_opened": _chain_opened,

@@ -15,7 +15,7 @@ from bandwitness import VERSION
 from collector.export import views
 from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE, wants_openmetrics
 from collector.export.views import BadQueryError
-from collector.model import AccountingRow, Attempt, Incident, NodeRow, PairLoss, PathStatus
+from collector.model import AccountingRow, Attempt, Incident, MarkRow, NodeRow, PairLoss, PathStatus
 
 HOUR_NS = 3_600 * 1_000_000_000
 DAY_NS = 24 * HOUR_NS
@@ -28,6 +28,7 @@ class Reader(Protocol):
     def paths(self) -> Sequence[PathStatus]: ...
     def pairs(self, from_ns: int, to_ns: int) -> Sequence[PairLoss]: ...
     def incidents(self, from_ns: int, to_ns: int, active_only: bool) -> Sequence[Incident]: ...
+    def marks(self, from_ns: int, to_ns: int) -> Sequence[MarkRow]: ...
     def timetable(self, from_ns: int, to_ns: int) -> Sequence[Attempt]: ...
     def accounting(self, from_ns: int, to_ns: int) -> Sequence[AccountingRow]: ...
 
@@ -119,26 +120,38 @@ def create_app(sources: Sources) -> FastAPI:
         content = {"status": "ok" if healthy else "failing", "parts": parts, "warnings": warnings}
         return JSONResponse(content, 200 if healthy else 503)
 
-    async def answer(
-        read: Callable[[], Sequence[Any]], key: Callable[[Any], str], cursor: str | None, limit: int
-    ) -> dict[str, Any]:
-        def work() -> dict[str, Any]:
-            chosen, following = views.page(read(), key, cursor, limit)
-            return {"items": [views.item(row) for row in chosen], "next": following}
+    _add_present(app, sources)
+    _add_past(app, reader)
+    return app
 
-        return await run_in_threadpool(work)
+
+async def _answer(
+    read: Callable[[], Sequence[Any]], key: Callable[[Any], str], cursor: str | None, limit: int
+) -> dict[str, Any]:
+    """One page of what ``read`` gives, read in a thread."""
+
+    def work() -> dict[str, Any]:
+        chosen, following = views.page(read(), key, cursor, limit)
+        return {"items": [views.item(row) for row in chosen], "next": following}
+
+    return await run_in_threadpool(work)
+
+
+def _add_present(app: FastAPI, sources: Sources) -> None:
+    """How things are now."""
+    reader = sources.reader
 
     @app.get("/api/v1/nodes")
     async def nodes(cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE) -> dict[str, Any]:
         """Configured nodes and the state of their agents."""
-        return await answer(
+        return await _answer(
             lambda: [sources.complete_node(row) for row in reader.nodes()], lambda row: row.name, cursor, limit
         )
 
     @app.get("/api/v1/paths")
     async def paths(cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE) -> dict[str, Any]:
         """Every path with its newest window of round trips, or its throughput and swing."""
-        return await answer(reader.paths, lambda row: f"{row.path_id:016x}", cursor, limit)
+        return await _answer(reader.paths, lambda row: f"{row.path_id:016x}", cursor, limit)
 
     @app.get("/api/v1/pairs")
     async def pairs(
@@ -148,9 +161,13 @@ def create_app(sources: Sources) -> FastAPI:
         span = _span(from_, to, back_ns=HOUR_NS)
         if span[1] - span[0] > DAY_NS:
             raise BadQueryError("from: must lie within a day of to")
-        return await answer(
+        return await _answer(
             lambda: reader.pairs(*span), lambda row: f"{row.src} {row.dst} {row.lane} {row.src_address}", cursor, limit
         )
+
+
+def _add_past(app: FastAPI, reader: Reader) -> None:
+    """What happened, or is planned, over a stretch of time."""
 
     @app.get("/api/v1/incidents")
     async def incidents(
@@ -162,9 +179,22 @@ def create_app(sources: Sources) -> FastAPI:
     ) -> dict[str, Any]:
         """Incidents that were open at some time in `[from, to)`."""
         span = _span(from_, to)
-        return await answer(
+        return await _answer(
             lambda: reader.incidents(*span, active),
             lambda row: f"{row.opened_time_ns:020d} {row.incident_id}",
+            cursor,
+            limit,
+        )
+
+    @app.get("/api/v1/marks")
+    async def marks(
+        from_: From = None, to: To = None, cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE
+    ) -> dict[str, Any]:
+        """What trainers told their agents in `[from, to)`: checkpoints and the like that began or ended."""
+        span = _span(from_, to)
+        return await _answer(
+            lambda: reader.marks(*span),
+            lambda row: f"{row.time_ns:020d} {row.source.position:020d} {row.source.record_index:06d}",
             cursor,
             limit,
         )
@@ -175,7 +205,7 @@ def create_app(sources: Sources) -> FastAPI:
     ) -> dict[str, Any]:
         """Planned throughput tests that start in `[from, to)`, with how each ended."""
         span = _span(from_, to, ahead_ns=DAY_NS)
-        return await answer(
+        return await _answer(
             lambda: reader.timetable(*span),
             lambda row: f"{row.slot.start_time_ns:020d} {row.slot.slot_id.hex()}",
             cursor,
@@ -188,11 +218,9 @@ def create_app(sources: Sources) -> FastAPI:
     ) -> dict[str, Any]:
         """Per pair and window: planned = ok + failed + skipped + lost; pending slots are not due yet."""
         span = _span(from_, to, ahead_ns=DAY_NS)
-        return await answer(
+        return await _answer(
             lambda: reader.accounting(*span),
             lambda row: f"{row.source} {row.destination} {row.lane} {row.window}",
             cursor,
             limit,
         )
-
-    return app

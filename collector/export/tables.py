@@ -142,6 +142,17 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("closed", lambda item: when(item["closed_time"]) if item["closed_time"] else "open"),
         Column("what", lambda item: item["summary"]),
     ),
+    "marks": (
+        Column("time", lambda item: when(item["time"])),
+        Column("node", lambda item: item["node"]),
+        Column("what", lambda item: f"{item['kind']} {item['phase']}"),
+        Column("job", lambda item: text(item["job"])),
+        Column("step", lambda item: text(item["step"]), right=True),
+        Column("rank", lambda item: text(item["rank"]), right=True),
+        Column("bytes", lambda item: size(item["bytes"]), right=True),
+        Column("user", lambda item: str(item["user_id"]), right=True),
+        Column("labels", lambda item: ", ".join(f"{name}={value}" for name, value in item["labels"].items())),
+    ),
     "timetable": (
         Column("start", lambda item: when(item["start_time"])),
         Column("from", lambda item: item["server" if item["reverse"] else "client"]["node"]),

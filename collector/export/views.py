@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from bandwitness.v1.plan_pb2 import SlotPurpose, WindowKind
-from bandwitness.v1.record_pb2 import BatchClass, Protocol, RunOutcome, RunRole
+from bandwitness.v1.record_pb2 import BatchClass, MarkPhase, Protocol, RunOutcome, RunRole
 from collector.analysis.accounting import doubts
 from collector.model import Attempt
 
@@ -27,6 +27,7 @@ _ENUMS: Mapping[str, tuple[Any, str]] = {
     "outcome": (RunOutcome, "RUN_OUTCOME_"),
     "protocol": (Protocol, "PROTOCOL_"),
     "purpose": (SlotPurpose, "SLOT_PURPOSE_"),
+    "phase": (MarkPhase, "MARK_PHASE_"),
     "role": (RunRole, "RUN_ROLE_"),
     "batch_class": (BatchClass, "BATCH_CLASS_"),
 }
@@ -74,6 +75,10 @@ def enum_name(field: str, value: int) -> str:
         return str(value)
 
 
+def _is_time(name: str) -> bool:
+    return name == "time_ns" or name.endswith("_time_ns")
+
+
 def _value(name: str, value: Any) -> Any:
     if value is None:
         return None
@@ -81,7 +86,7 @@ def _value(name: str, value: Any) -> Any:
         return f"{value:016x}"
     if name in _ENUMS and isinstance(value, int):
         return enum_name(name, value)
-    if name.endswith("_time_ns"):
+    if _is_time(name):
         return rfc3339(value)
     if isinstance(value, bytes):
         return value.hex()
@@ -113,7 +118,7 @@ def item(row: Any) -> dict[str, Any]:
         shown = {name: _value(name, value) for name, value in rest.items()}
         return item(row.slot) | shown | {"left_out": left_out(row)}
     return {
-        field.name.removesuffix("_ns") if field.name.endswith("_time_ns") else field.name: _value(
+        field.name.removesuffix("_ns") if _is_time(field.name) else field.name: _value(
             field.name, getattr(row, field.name)
         )
         for field in dataclasses.fields(row)

@@ -18,6 +18,7 @@ from collector.model import (
     Alert,
     Attempt,
     Incident,
+    MarkRow,
     NodeRow,
     PairLoss,
     PathStatus,
@@ -34,6 +35,7 @@ from collector.store.pairs import pair_losses
 from collector.store.rows import (
     read_alert,
     read_incident,
+    read_mark,
     read_path,
     read_run,
     read_slot,
@@ -90,6 +92,16 @@ class Reader:
             where.append(closed.is_(None))
         statement = select(table).where(*where).order_by(table.c.opened_time_ns, table.c.incident_id)
         return [read_incident(row) for row in self._rows(statement)]
+
+    def marks(self, from_ns: int, to_ns: int) -> list[MarkRow]:
+        """What trainers said in ``[from, to)``, oldest first."""
+        table = tables.marks
+        statement = (
+            select(table)
+            .where(table.c.time_ns >= from_ns, table.c.time_ns < to_ns)
+            .order_by(table.c.time_ns, table.c.position, table.c.record_index)
+        )
+        return [read_mark(row) for row in self._rows(statement)]
 
     def alerts(self, from_ns: int, to_ns: int) -> list[Alert]:
         """What was said in ``[from, to)`` by the collector's clock, in that order."""

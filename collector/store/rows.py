@@ -11,6 +11,7 @@ from collector.model import (
     EndpointRow,
     GapRow,
     Incident,
+    MarkRow,
     OneWayLossRow,
     PathRow,
     Quarantined,
@@ -289,6 +290,28 @@ def gap_values(row: GapRow) -> Values:
         "records": row.records,
         "detail": row.detail,
     }
+
+
+_MARK_PLAIN = (
+    "node", "time_ns", "said_time_ns", "phase", "kind", "job", "step", "bytes", "rank", "user_id", "process_id"
+)  # fmt: skip
+
+
+def mark_values(row: MarkRow) -> Values:
+    return {name: getattr(row, name) for name in _MARK_PLAIN} | {
+        "position": row.source.position,
+        "record_index": row.source.record_index,
+        "source": dump(source_values(row.source)),
+        "labels": dump(dict(row.labels)),
+    }
+
+
+def read_mark(values: Mapping[str, Any]) -> MarkRow:
+    return MarkRow(
+        **{name: values[name] for name in _MARK_PLAIN},
+        source=read_source(json.loads(values["source"])),
+        labels=json.loads(values["labels"]),
+    )
 
 
 def quarantine_values(row: Quarantined) -> Values:

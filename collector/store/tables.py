@@ -195,6 +195,27 @@ one_way_losses = Table(
     Index("one_way_losses_by_time", "send_time_ns"),
 )
 
+marks = Table(
+    "marks",
+    METADATA,
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("record_index", Integer, primary_key=True, autoincrement=False),
+    Column("source", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("time_ns", BigInteger, nullable=False),
+    Column("said_time_ns", BigInteger),
+    Column("phase", Integer, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("step", BigInteger),
+    Column("bytes", BigInteger),
+    Column("rank", BigInteger),
+    Column("labels", Text, nullable=False),
+    Column("user_id", BigInteger, nullable=False),
+    Column("process_id", BigInteger, nullable=False),
+    Index("marks_by_time", "time_ns"),
+)
+
 nics = Table(
     "nics",
     METADATA,

@@ -66,6 +66,7 @@ class Bench:
             *windows,
             *self.incidents(),
             *self.reader.swings(),
+            *self.reader.marks(*ALWAYS),
             *self.reader.timetable(*ALWAYS),
             *self.reader.accounting(*ALWAYS),
         ]

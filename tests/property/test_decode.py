@@ -47,6 +47,16 @@ def test_a_damaged_record_gives_rows_or_a_reason(data: st.DataObject) -> None:
             )
         ),
         pb.Record(definition=pb.Definition(counter_set=names)),
+        pb.Record(
+            trainer_mark=pb.TrainerMark(
+                time_ns=START_NS,
+                phase=pb.MARK_PHASE_BEGIN,
+                kind="checkpoint",
+                label_name=["a"],
+                label_value=["b"],
+                step=1,
+            )
+        ),
     ]
     record = bytearray(data.draw(st.sampled_from(kinds)).SerializeToString())
     for _ in range(data.draw(st.integers(1, 4))):

@@ -433,6 +433,10 @@ class _RunOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunOutcome
     RUN_OUTCOME_AGENT_FAULT: _RunOutcome.ValueType  # 25
     """our own: could not start, crashed"""
     RUN_OUTCOME_OTHER: _RunOutcome.ValueType  # 26
+    RUN_OUTCOME_ABORTED_BURST: _RunOutcome.ValueType  # 27
+    """we ended it: a mark or a burst on this node"""
+    RUN_OUTCOME_ABORTED_PAUSED: _RunOutcome.ValueType  # 28
+    """we ended it: tests were paused"""
     RUN_OUTCOME_SKIPPED_OWN_TRAFFIC: _RunOutcome.ValueType  # 40
     RUN_OUTCOME_SKIPPED_NO_PLAN: _RunOutcome.ValueType  # 41
     RUN_OUTCOME_SKIPPED_PLAN_EXPIRED: _RunOutcome.ValueType  # 42
@@ -440,6 +444,8 @@ class _RunOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunOutcome
     RUN_OUTCOME_SKIPPED_MISSED_START: _RunOutcome.ValueType  # 44
     RUN_OUTCOME_SKIPPED_WITHDRAWN: _RunOutcome.ValueType  # 45
     RUN_OUTCOME_SKIPPED_OVERLAP: _RunOutcome.ValueType  # 46
+    RUN_OUTCOME_SKIPPED_BURST: _RunOutcome.ValueType  # 47
+    """a mark was open on this node, or a burst"""
     RUN_OUTCOME_LOST: _RunOutcome.ValueType  # 60
     """only the collector says this: no record came"""
 
@@ -467,6 +473,10 @@ RUN_OUTCOME_PLAN_MISMATCH: RunOutcome.ValueType  # 24
 RUN_OUTCOME_AGENT_FAULT: RunOutcome.ValueType  # 25
 """our own: could not start, crashed"""
 RUN_OUTCOME_OTHER: RunOutcome.ValueType  # 26
+RUN_OUTCOME_ABORTED_BURST: RunOutcome.ValueType  # 27
+"""we ended it: a mark or a burst on this node"""
+RUN_OUTCOME_ABORTED_PAUSED: RunOutcome.ValueType  # 28
+"""we ended it: tests were paused"""
 RUN_OUTCOME_SKIPPED_OWN_TRAFFIC: RunOutcome.ValueType  # 40
 RUN_OUTCOME_SKIPPED_NO_PLAN: RunOutcome.ValueType  # 41
 RUN_OUTCOME_SKIPPED_PLAN_EXPIRED: RunOutcome.ValueType  # 42
@@ -474,6 +484,8 @@ RUN_OUTCOME_SKIPPED_PAUSED: RunOutcome.ValueType  # 43
 RUN_OUTCOME_SKIPPED_MISSED_START: RunOutcome.ValueType  # 44
 RUN_OUTCOME_SKIPPED_WITHDRAWN: RunOutcome.ValueType  # 45
 RUN_OUTCOME_SKIPPED_OVERLAP: RunOutcome.ValueType  # 46
+RUN_OUTCOME_SKIPPED_BURST: RunOutcome.ValueType  # 47
+"""a mark was open on this node, or a burst"""
 RUN_OUTCOME_LOST: RunOutcome.ValueType  # 60
 """only the collector says this: no record came"""
 Global___RunOutcome: _TypeAlias = RunOutcome  # noqa: Y015
@@ -495,6 +507,8 @@ class _GateKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GateKind.Val
     """clock stepped during the test, ns"""
     GATE_KIND_OVERLAP: _GateKind.ValueType  # 5
     """another test of ours at the same time, count"""
+    GATE_KIND_BURST: _GateKind.ValueType  # 6
+    """a mark or a burst open on this node, count"""
 
 class GateKind(_GateKind, metaclass=_GateKindEnumTypeWrapper): ...
 
@@ -509,6 +523,8 @@ GATE_KIND_CLOCK: GateKind.ValueType  # 4
 """clock stepped during the test, ns"""
 GATE_KIND_OVERLAP: GateKind.ValueType  # 5
 """another test of ours at the same time, count"""
+GATE_KIND_BURST: GateKind.ValueType  # 6
+"""a mark or a burst open on this node, count"""
 Global___GateKind: _TypeAlias = GateKind  # noqa: Y015
 
 class _GatePhase:

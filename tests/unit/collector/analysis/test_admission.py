@@ -267,3 +267,33 @@ def test_what_is_left_of_a_record_keeps_its_sequences() -> None:
     assert refused.reason == "undefined_path"
     assert "foreign_path 1" in refused.detail
     assert "from_the_future 1" in refused.detail
+
+
+def mark_record(time_ns: int, phase: int = pb.MARK_PHASE_BEGIN) -> bytes:
+    mark = pb.TrainerMark(time_ns=time_ns, kind="checkpoint", job="llm", label_name=["a"], label_value=["b"])
+    mark.phase = pb.MarkPhase.ValueType(phase)
+    return pb.Record(trainer_mark=mark).SerializeToString()
+
+
+def test_marks_are_kept_at_times_that_can_be_true(make_bench: MakeBench) -> None:
+    log = MeasuredLog(CONFIG)
+    log.pass_time(20)
+    now_ns = log.now_ns
+    send(
+        log,
+        "r1n1",
+        mark_record(now_ns - 5 * SECOND),
+        mark_record(now_ns - SECOND, pb.MARK_PHASE_END),
+        mark_record(now_ns + HOUR),
+        mark_record(now_ns - 100 * 24 * HOUR),
+    )
+    bench = make_bench(log, CONFIG)
+    bench.drain()
+    found = bench.reader.marks(*ALWAYS)
+    assert [(row.node, row.time_ns, row.phase) for row in found] == [
+        ("r1n1", now_ns - 5 * SECOND, pb.MARK_PHASE_BEGIN),
+        ("r1n1", now_ns - SECOND, pb.MARK_PHASE_END),
+    ]
+    assert dict(found[0].labels) == {"a": "b"}
+    assert found[0].source.agent_id == "r1n1"
+    assert reasons(bench) == {"from_the_future", "too_old"}

@@ -15,10 +15,12 @@ from collector.model import (
     Element,
     EndpointRow,
     Incident,
+    MarkRow,
     NodeRow,
     PairLoss,
     PathStatus,
     PortLoss,
+    Source,
 )
 
 # As Prometheus 2.42 sends it.
@@ -58,6 +60,12 @@ class Rows:
     def incidents(self, from_ns: int, to_ns: int, active_only: bool) -> Sequence[Incident]:
         self.asked.append(("incidents", from_ns, to_ns, active_only))
         return [Incident("x", "loss", 1, Element("uplink", "r1"), "critical", 1, None, 2, "lost", {"lost": 3})]
+
+    def marks(self, from_ns: int, to_ns: int) -> Sequence[MarkRow]:
+        self.asked.append(("marks", from_ns, to_ns))
+        source = Source("a", bytes(16), 1, 7, 2, 40)
+        labels = {"slurm_job_id": "77"}
+        return [MarkRow(source, "a", 10**18, None, 1, "checkpoint", "llm", 500, 2**30, 3, labels, 1000, 4242)]
 
     def timetable(self, from_ns: int, to_ns: int) -> Sequence[Attempt]:
         self.asked.append(("timetable", from_ns, to_ns))
@@ -191,3 +199,15 @@ def test_health_names_the_part_that_fails(rows: Rows) -> None:
 def test_the_description_of_the_api_is_served(client: TestClient) -> None:
     paths = client.get("/api/v1/openapi.json").json()["paths"]
     assert {f"/api/v1/{name}" for name in ("nodes", "paths", "incidents", "timetable", "accounting")} <= set(paths)
+
+
+def test_marks_are_shown_with_names_and_utc_times(client: TestClient) -> None:
+    (item,) = client.get("/api/v1/marks").json()["items"]
+    assert (item["node"], item["time"], item["phase"], item["kind"]) == (
+        "a",
+        "2001-09-09T01:46:40Z",
+        "begin",
+        "checkpoint",
+    )
+    assert (item["step"], item["bytes"], item["rank"], item["said_time"]) == (500, 2**30, 3, None)
+    assert item["labels"] == {"slurm_job_id": "77"}

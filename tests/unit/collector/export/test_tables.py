@@ -17,16 +17,19 @@ from collector.model import (
     Element,
     EndpointRow,
     Incident,
+    MarkRow,
     NodeRow,
     PairLoss,
     PathStatus,
     PortLoss,
     SlotRow,
+    Source,
     ThroughputStatus,
 )
 
 A = EndpointRow("a", "eth0", "198.18.1.1", "rail0")
 B = EndpointRow("b", "eth0", "198.18.1.2", "rail0")
+SAID = Source("a", bytes(16), 1, 7, 2, 40)
 SECOND = 1_000_000_000
 
 
@@ -55,6 +58,10 @@ ROWS: Mapping[str, Sequence[Any]] = {
         path(PROTOCOL_ICMP_ECHO, None),
         path(PROTOCOL_TCP_THROUGHPUT, ThroughputStatus(187.4e6, SECOND, 180e6, 60e6, 0.667, True, 5, 5)),
         path(PROTOCOL_TCP_THROUGHPUT, ThroughputStatus(None, None, 180e6, None, None, False, 5, 0)),
+    ],
+    "marks": [
+        MarkRow(SAID, "a", SECOND, None, 1, "checkpoint", "llm", 500, 2**30, 3, {"k": "v"}),
+        MarkRow(SAID, "a", SECOND, None, 2, "checkpoint", "", None, None, None),
     ],
     "pairs": [
         PairLoss(
