@@ -538,19 +538,30 @@ class MarkRow:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """One NIC far above its usual rate, in event time. ``end_time_ns`` is None while it is open."""
+    """One NIC far above its usual rate, in event time. ``end_time_ns`` is None while it is open.
 
-    burst_id: str  # hash(node, NIC, direction, start)
+    A burst stands from the moment it has opened, and is not ``confirmed`` before it has lasted 3 s or brought 1 GB;
+    one that ends unconfirmed is withdrawn, as if it had never been.
+    """
+
+    burst_id: str  # hash(node, NIC, signal, start)
     node: str
     nic: str
     lane: str
     kind: str  # save, restore, exchange
-    start_time_ns: int  # back-dated to the first crossing
-    end_time_ns: int | None
-    error_ns: int  # of start and end: sample period and clock error
-    bytes: int  # in the direction of the burst, above nothing: all that passed from start to end
-    peak_bps: float
+    start_time_ns: int  # back-dated: the tick before the first sample above the threshold
+    end_time_ns: int | None  # the last tick not below the closing level
+    opened_time_ns: int  # the tick at which it was known
+    last_time_ns: int  # newest tick not below the closing level; the end, once it has ended
+    error_ns: int  # of start and end: sample period, and the agent's bound on its clock's error where it has one
+    clock_error_ns: int | None  # that bound; None: the agent's clock source gives none
+    bytes: int  # in the direction of the burst (exchange: transmitted) from start to end, our own tests left out
+    other_bytes: int  # in the other direction
+    peak_bps: float  # over one second
     mean_bps: float
+    usual_bps: float | None  # median of the 10 minutes before, outside bursts; None: not known yet
+    threshold_bps: float
+    confirmed: bool
     cluster_id: str = ""  # of the cluster burst it is part of
 
 
@@ -558,23 +569,31 @@ class Burst:
 class ClusterBurst:
     """Many nodes of a job or rack at once. ``marked``: a trainer said so; otherwise inferred from counters alone."""
 
-    burst_id: str  # hash(scope, lane, kind, start)
+    burst_id: str  # hash(the member that was known first): the same however the cluster grows
     scope: str  # job, rack, site
     name: str  # of the job, rack or site
+    site: str
     lane: str
     kind: str  # save, restore, exchange
     start_time_ns: int
     end_time_ns: int | None
+    opened_time_ns: int  # when there were enough members to know
+    last_time_ns: int
     error_ns: int
-    start_spread_ns: int  # first to last start of its members
+    start_spread_ns: int  # first to last start of its nodes
     end_spread_ns: int | None
     bytes: int
-    achieved_bps: float  # of all together
+    achieved_bps: float  # of all together, from first start to last end
     nodes: Sequence[str]
     members: Sequence[str]  # burst ids
     slowest_node: str  # lowest mean rate
+    slowest_bps: float
     marked: bool
     job: str = ""
     step: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    mark_time_ns: int | None = None  # the first begin that was said of it
     next_start_time_ns: int | None = None  # forecast, where starts are periodic
+    interval_ns: int | None = None  # median interval between starts that it stands on
+    interval_spread_ns: int | None = None  # largest distance of an interval from that median
+    intervals: int = 0  # number of them

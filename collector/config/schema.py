@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from bandwitness.settings import Duration, parse_time_of_day
+from bandwitness.settings import Duration, Rate, Size, parse_time_of_day
 
 SECOND = 1_000_000_000
 DAY_S = 86_400
@@ -114,6 +114,7 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True):
     ]
     address: str
     lane: Lane = "rail0"
+    speed: Rate | None = None  # what it can carry, where the kernel says otherwise: virtual or shaped ports
     client_only: bool = False  # behind NAT or a one-way firewall: never a server, and nobody probes it
 
     def __post_init__(self) -> None:
@@ -244,11 +245,24 @@ class SilentRule(msgspec.Struct, frozen=True, kw_only=True):
     after: Duration = Duration(30 * SECOND)
 
 
+class BurstRule(msgspec.Struct, frozen=True, kw_only=True):
+    """When a NIC's rate is a burst: above a share of its speed, and far above what is usual for it."""
+
+    above: Ratio = 0.2  # of the NIC's speed
+    floor: Rate = Rate(50_000_000)  # where the speed is not known
+    min_bytes: Size = Size(1_000_000_000)
+    min_duration: Duration = Duration(3 * SECOND)  # one of the two is enough
+    nodes: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.6  # of a job or rack, to be a cluster burst
+    min_nodes: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 3  # as many are one in any case
+    within: Duration = Duration(5 * SECOND)  # of the first start
+
+
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     oversubscription: OversubscriptionRule = OversubscriptionRule()
     loss: LossRule = LossRule()
     delay: DelayRule = DelayRule()
     agent_silent: SilentRule = SilentRule()
+    burst: BurstRule = BurstRule()
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
