@@ -188,6 +188,34 @@ class ClockReading:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuTimes:
+    """Running totals of waiting for a CPU; each None where the kernel does not say."""
+
+    pressure_ns: int | None  # some task of this host waited (PSI)
+    steal_ticks: int | None  # the hypervisor ran somebody else, over all CPUs
+    total_ticks: int | None  # all that /proc/stat counts, over all CPUs
+    own_wait_ns: int | None  # this process's main thread could run and waited
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCheck:
+    """The agent measured against itself over ``[from, to)``, wall clock. ``reasons``: why its delays are doubtful."""
+
+    from_time_ns: int
+    to_time_ns: int
+    loopback_sent: int
+    loopback_lost: int
+    loopback_delay_p50_ns: int | None = None
+    loopback_delay_max_ns: int | None = None
+    lateness_p50_ns: int | None = None
+    lateness_max_ns: int | None = None
+    cpu_pressure_ratio: float | None = None
+    own_wait_ratio: float | None = None
+    steal_ratio: float | None = None
+    reasons: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Gap:
     """From here to there nothing of this class was recorded, and it was our doing."""
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from agent.app.parts import Part
 from agent.clock import Anchor, Clock, ClockEvent
 from agent.record import HeaderContext, Recorder, watermark_ns
-from agent.result import NicBatch, OneWayBatch, RoundTripBatch, Status, ThroughputRun
+from agent.result import NicBatch, OneWayBatch, RoundTripBatch, SelfCheck, Status, ThroughputRun
 from bandwitness.v1.record_pb2 import BATCH_CLASS_EVIDENCE, BATCH_CLASS_TELEMETRY
 
 DEFAULT_INTERVAL_NS = 2_000_000_000
@@ -48,6 +48,12 @@ class Counters(Protocol):
     def drain(self) -> list[NicBatch]: ...
 
 
+class Doubter(Protocol):
+    """The check of the agent by itself."""
+
+    def drain(self) -> SelfCheck | None: ...
+
+
 class Keeper(Protocol):
     """``spool.Journal``."""
 
@@ -66,6 +72,7 @@ class Flusher:
         probers, one_way, runs, counters: what is drained, each with the part that answers for it; what is in
             ``one_way`` is not in ``probers``.
         status: the agent on itself.
+        self_check: whether its own host stood in its way.
     """
 
     def __init__(
@@ -80,6 +87,7 @@ class Flusher:
         runs: tuple[Part, Runs],
         counters: tuple[Part, Counters],
         status: Callable[[], Status],
+        self_check: tuple[Part, Doubter] | None = None,
     ) -> None:
         self._clock = clock
         self._recorder = recorder
@@ -90,6 +98,7 @@ class Flusher:
         self._runs = runs
         self._counters = counters
         self._status = status
+        self._self_check = self_check
         self._interval_ns = DEFAULT_INTERVAL_NS
         self._one = asyncio.Lock()
 
@@ -144,6 +153,11 @@ class Flusher:
         for part, sender in self._one_way:
             found = part.guard(OneWayBatch(), sender.drain_one_way)
             part.guard(None, self._recorder.add_one_way, found, sender.definitions)
+        if self._self_check is not None:
+            part, doubter = self._self_check
+            check = part.guard(None, doubter.drain)
+            if check is not None:
+                part.guard(None, self._recorder.add_self_check, check)
         part, runs = self._runs
         for run in part.guard([], runs.drain):
             part.guard(None, self._recorder.add_throughput_run, run)

@@ -21,11 +21,13 @@ from agent.config import AgentConfig
 from agent.plan import PlanKeeper
 from agent.probe.iperf3 import Iperf3
 from agent.probe.round_trip import RoundTripProbes
+from agent.probe.self_check import SelfChecking
 from agent.probe.stamp_probes import StampProbes
 from agent.probe.stamp_reflecting import StampReflecting
 from agent.record import Author, HeaderContext, Recorder
 from agent.result import ClockReading, PartState, Status
 from agent.sample.clockstate import read_clock
+from agent.sample.cpuwait import read_cpu_times
 from agent.sample.hostload import read_process
 from agent.sample.nic import NicSampler
 from agent.schedule import FileJournal, SlotRunner
@@ -68,7 +70,8 @@ class Agent:
             wall_ns=clock.wall_ns,
         )
         self.keeper = PlanKeeper(config.state_dir, config.name)
-        self.probes = RoundTripProbes(clock)
+        self.checking = SelfChecking(clock, cpu=lambda: read_cpu_times(root))
+        self.probes = RoundTripProbes(self.checking.clock)
         self.stamp = StampProbes(clock, clock_error=self._clock_error_ns)
         self.reflecting = StampReflecting(clock, clock_error=self._clock_error_ns)
         self.sampler = NicSampler(root, clock)
@@ -122,6 +125,7 @@ class Agent:
             offline_ns=self.uplink.offline_ns,
         )
         self._echo = Part("echo", clock, self.probes.run, self.probes.state)
+        self._self_check = Part("self_check", clock, self.checking.run, self.checking.state)
         self._stamp = Part("stamp", clock, self.stamp.run, self.stamp.state)
         self._reflector = Part("stamp_reflector", clock, self.reflecting.run, self.reflecting.state)
         self._throughput = Part("throughput", clock, self._run_slots, self.slots.state)
@@ -138,12 +142,14 @@ class Agent:
             runs=(self._throughput, self.slots),
             counters=(self._nic, self.sampler),
             status=self._status,
+            self_check=(self._self_check, self.checking),
         )
         self._flush = Part("flush", clock, self.flusher.run)
 
     def _parts(self) -> tuple[Part, ...]:
         return (
             self._echo,
+            self._self_check,
             self._stamp,
             self._reflector,
             self._throughput,
@@ -168,7 +174,7 @@ class Agent:
             await asyncio.wait([tasks["throughput"]])
             await self.flusher.stop(tasks["flush"])
             await self._last_flush()
-            for name in ("echo", "stamp", "stamp_reflector", "nic", "plan"):
+            for name in ("echo", "self_check", "stamp", "stamp_reflector", "nic", "plan"):
                 tasks[name].cancel()
             await self._farewell()
             tasks["uplink"].cancel()

@@ -22,6 +22,7 @@ from bandwitness.v1.record_pb2 import (
     NicColumns,
     OneWayColumns,
     RoundTripColumns,
+    SelfCheck,
     ThroughputRun,
 )
 
@@ -265,6 +266,25 @@ def fill_status(message: AgentStatus, status: result.Status) -> None:
     for part in status.parts:
         message.part.add(part=part.part, working=part.working, state=part.state, detail=_text(part.detail))
     message.iperf3_version = _text(status.iperf3_version)
+
+
+_CHECK_PLAIN = ("from_time_ns", "to_time_ns", "loopback_sent", "loopback_lost")
+_CHECK_OPTIONAL = (
+    "loopback_delay_p50_ns", "loopback_delay_max_ns", "lateness_p50_ns", "lateness_max_ns", "cpu_pressure_ratio",
+    "own_wait_ratio", "steal_ratio",
+)  # fmt: skip
+
+
+def fill_self_check(message: SelfCheck, check: result.SelfCheck) -> None:
+    """Writes what the agent found when it measured itself."""
+    for name in _CHECK_PLAIN:
+        setattr(message, name, getattr(check, name))
+    for name in _CHECK_OPTIONAL:
+        value = getattr(check, name)
+        if value is not None:
+            setattr(message, name, value)
+    message.doubtful = bool(check.reasons)
+    message.reason.extend(check.reasons)
 
 
 def fill_clock(message: ClockState, reading: result.ClockReading) -> None:

@@ -199,6 +199,12 @@ class Recorder:
         columns.fill_status(record.agent_status, status)
         self._add(BATCH_CLASS_TELEMETRY, _Pending(record, status.time_ns, status.time_ns))
 
+    def add_self_check(self, check: result.SelfCheck) -> None:
+        """Adds whether the prober itself stood in the way."""
+        record = Record()
+        columns.fill_self_check(record.self_check, check)
+        self._add(BATCH_CLASS_EVIDENCE, _Pending(record, check.from_time_ns, check.to_time_ns))
+
     def add_gap(self, gap: result.Gap) -> None:
         """Adds what is missing to the class it is missing from. Where batches were lost, definitions in them were
         too, so those of the class are written again."""

@@ -1575,6 +1575,8 @@ class SelfCheck(_message.Message):
     STEAL_RATIO_FIELD_NUMBER: _builtins.int
     DOUBTFUL_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    LATENESS_P50_NS_FIELD_NUMBER: _builtins.int
+    OWN_WAIT_RATIO_FIELD_NUMBER: _builtins.int
     from_time_ns: _builtins.int
     """wall clock, first included"""
     to_time_ns: _builtins.int
@@ -1591,6 +1593,10 @@ class SelfCheck(_message.Message):
     steal_ratio: _builtins.float
     """CPU time taken by the hypervisor"""
     doubtful: _builtins.bool
+    lateness_p50_ns: _builtins.int
+    """half of the timer's runs were later than this"""
+    own_wait_ratio: _builtins.float
+    """share of the time in which the agent itself could run and waited for a CPU"""
     @_builtins.property
     def reason(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """late, loopback_slow, loopback_lost, starved, stolen, suspended"""
@@ -1609,19 +1615,25 @@ class SelfCheck(_message.Message):
         steal_ratio: _builtins.float | None = ...,
         doubtful: _builtins.bool = ...,
         reason: _abc.Iterable[_builtins.str] | None = ...,
+        lateness_p50_ns: _builtins.int | None = ...,
+        own_wait_ratio: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_pressure_ratio", b"_cpu_pressure_ratio", "_lateness_max_ns", b"_lateness_max_ns", "_loopback_delay_max_ns", b"_loopback_delay_max_ns", "_loopback_delay_p50_ns", b"_loopback_delay_p50_ns", "_steal_ratio", b"_steal_ratio", "cpu_pressure_ratio", b"cpu_pressure_ratio", "lateness_max_ns", b"lateness_max_ns", "loopback_delay_max_ns", b"loopback_delay_max_ns", "loopback_delay_p50_ns", b"loopback_delay_p50_ns", "steal_ratio", b"steal_ratio"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_pressure_ratio", b"_cpu_pressure_ratio", "_lateness_max_ns", b"_lateness_max_ns", "_lateness_p50_ns", b"_lateness_p50_ns", "_loopback_delay_max_ns", b"_loopback_delay_max_ns", "_loopback_delay_p50_ns", b"_loopback_delay_p50_ns", "_own_wait_ratio", b"_own_wait_ratio", "_steal_ratio", b"_steal_ratio", "cpu_pressure_ratio", b"cpu_pressure_ratio", "lateness_max_ns", b"lateness_max_ns", "lateness_p50_ns", b"lateness_p50_ns", "loopback_delay_max_ns", b"loopback_delay_max_ns", "loopback_delay_p50_ns", b"loopback_delay_p50_ns", "own_wait_ratio", b"own_wait_ratio", "steal_ratio", b"steal_ratio"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_pressure_ratio", b"_cpu_pressure_ratio", "_lateness_max_ns", b"_lateness_max_ns", "_loopback_delay_max_ns", b"_loopback_delay_max_ns", "_loopback_delay_p50_ns", b"_loopback_delay_p50_ns", "_steal_ratio", b"_steal_ratio", "cpu_pressure_ratio", b"cpu_pressure_ratio", "doubtful", b"doubtful", "from_time_ns", b"from_time_ns", "lateness_max_ns", b"lateness_max_ns", "loopback_delay_max_ns", b"loopback_delay_max_ns", "loopback_delay_p50_ns", b"loopback_delay_p50_ns", "loopback_lost", b"loopback_lost", "loopback_sent", b"loopback_sent", "reason", b"reason", "steal_ratio", b"steal_ratio", "to_time_ns", b"to_time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_pressure_ratio", b"_cpu_pressure_ratio", "_lateness_max_ns", b"_lateness_max_ns", "_lateness_p50_ns", b"_lateness_p50_ns", "_loopback_delay_max_ns", b"_loopback_delay_max_ns", "_loopback_delay_p50_ns", b"_loopback_delay_p50_ns", "_own_wait_ratio", b"_own_wait_ratio", "_steal_ratio", b"_steal_ratio", "cpu_pressure_ratio", b"cpu_pressure_ratio", "doubtful", b"doubtful", "from_time_ns", b"from_time_ns", "lateness_max_ns", b"lateness_max_ns", "lateness_p50_ns", b"lateness_p50_ns", "loopback_delay_max_ns", b"loopback_delay_max_ns", "loopback_delay_p50_ns", b"loopback_delay_p50_ns", "loopback_lost", b"loopback_lost", "loopback_sent", b"loopback_sent", "own_wait_ratio", b"own_wait_ratio", "reason", b"reason", "steal_ratio", b"steal_ratio", "to_time_ns", b"to_time_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cpu_pressure_ratio: _TypeAlias = _typing.Literal["cpu_pressure_ratio"]  # noqa: Y015
     _WhichOneofArgType__cpu_pressure_ratio: _TypeAlias = _typing.Literal["_cpu_pressure_ratio", b"_cpu_pressure_ratio"]  # noqa: Y015
     _WhichOneofReturnType__lateness_max_ns: _TypeAlias = _typing.Literal["lateness_max_ns"]  # noqa: Y015
     _WhichOneofArgType__lateness_max_ns: _TypeAlias = _typing.Literal["_lateness_max_ns", b"_lateness_max_ns"]  # noqa: Y015
+    _WhichOneofReturnType__lateness_p50_ns: _TypeAlias = _typing.Literal["lateness_p50_ns"]  # noqa: Y015
+    _WhichOneofArgType__lateness_p50_ns: _TypeAlias = _typing.Literal["_lateness_p50_ns", b"_lateness_p50_ns"]  # noqa: Y015
     _WhichOneofReturnType__loopback_delay_max_ns: _TypeAlias = _typing.Literal["loopback_delay_max_ns"]  # noqa: Y015
     _WhichOneofArgType__loopback_delay_max_ns: _TypeAlias = _typing.Literal["_loopback_delay_max_ns", b"_loopback_delay_max_ns"]  # noqa: Y015
     _WhichOneofReturnType__loopback_delay_p50_ns: _TypeAlias = _typing.Literal["loopback_delay_p50_ns"]  # noqa: Y015
     _WhichOneofArgType__loopback_delay_p50_ns: _TypeAlias = _typing.Literal["_loopback_delay_p50_ns", b"_loopback_delay_p50_ns"]  # noqa: Y015
+    _WhichOneofReturnType__own_wait_ratio: _TypeAlias = _typing.Literal["own_wait_ratio"]  # noqa: Y015
+    _WhichOneofArgType__own_wait_ratio: _TypeAlias = _typing.Literal["_own_wait_ratio", b"_own_wait_ratio"]  # noqa: Y015
     _WhichOneofReturnType__steal_ratio: _TypeAlias = _typing.Literal["steal_ratio"]  # noqa: Y015
     _WhichOneofArgType__steal_ratio: _TypeAlias = _typing.Literal["_steal_ratio", b"_steal_ratio"]  # noqa: Y015
     @_typing.overload
@@ -1629,9 +1641,13 @@ class SelfCheck(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lateness_max_ns) -> _WhichOneofReturnType__lateness_max_ns | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lateness_p50_ns) -> _WhichOneofReturnType__lateness_p50_ns | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__loopback_delay_max_ns) -> _WhichOneofReturnType__loopback_delay_max_ns | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__loopback_delay_p50_ns) -> _WhichOneofReturnType__loopback_delay_p50_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__own_wait_ratio) -> _WhichOneofReturnType__own_wait_ratio | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__steal_ratio) -> _WhichOneofReturnType__steal_ratio | None: ...
 

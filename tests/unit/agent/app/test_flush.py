@@ -16,6 +16,7 @@ from agent.result import (
     PartState,
     Report,
     RoundTripBatch,
+    SelfCheck,
     Status,
     ThroughputRun,
 )
@@ -92,6 +93,15 @@ class FakeCounters:
         return [bad, good] if self.damaged else [good]
 
 
+class FakeDoubter:
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+
+    def drain(self) -> SelfCheck | None:
+        now = self.clock.wall_ns()
+        return SelfCheck(now - 2 * SECOND, now, 8, 1, reasons=("loopback_lost",))
+
+
 class FakeKeeper:
     """Seals into a list instead of a spool."""
 
@@ -133,7 +143,7 @@ class World:
         self.counters = FakeCounters(self.clock)
         self.parts = {
             name: Part(name, self.clock, asyncio.Event().wait)  # type: ignore[arg-type]
-            for name in ("echo", "tcp", "stamp", "runs", "nic")
+            for name in ("echo", "tcp", "stamp", "runs", "nic", "self_check")
         }
         self.flusher = Flusher(
             self.clock,
@@ -145,6 +155,7 @@ class World:
             runs=(self.parts["runs"], self.runs),
             counters=(self.parts["nic"], self.counters),
             status=lambda: Status(self.clock.wall_ns(), 0, None, 0, (PartState("echo", True, "ok"),)),
+            self_check=(self.parts["self_check"], FakeDoubter(self.clock)),
         )
 
     @staticmethod
@@ -166,7 +177,7 @@ async def test_one_flush_drains_everything_into_its_class() -> None:
     assert world.keeper.flushes == [{pb.BATCH_CLASS_EVIDENCE: now, pb.BATCH_CLASS_TELEMETRY: now}]
     assert sorted(world.keeper.kinds[0]) == sorted(
         # Path and profile of the run, the counter set of the NIC.
-        ["definition"] * 3 + ["round_trip"] * 3 + ["one_way", "throughput_run", "nic", "agent_status"]
+        ["definition"] * 3 + ["round_trip"] * 3 + ["one_way", "self_check", "throughput_run", "nic", "agent_status"]
     )
 
 
@@ -199,7 +210,9 @@ async def test_a_source_that_fails_costs_only_itself_and_holds_the_watermark() -
     world.clock.move(2 * SECOND)
     world.echo.broken = world.counters.damaged = True
     await world.flusher.flush()
-    assert sorted(world.keeper.kinds[1]) == ["agent_status", "nic", "one_way", "round_trip", "round_trip"]
+    assert sorted(world.keeper.kinds[1]) == [
+        "agent_status", "nic", "one_way", "round_trip", "round_trip", "self_check"
+    ]  # fmt: skip
     assert world.keeper.flushes[1][pb.BATCH_CLASS_EVIDENCE] == first
     assert world.parts["echo"].failures == 2  # asked for its oldest, and drained
     assert world.parts["nic"].failures == 1
