@@ -4,6 +4,10 @@ What can go wrong with a disk is not allowed to stop measuring. While nothing ca
 buffer in memory; past its bound their payloads go (telemetry first), and past it with headers alone nothing more is
 accepted. Every loss is noted as a gap, in the same transaction as the loss itself, and stays noted until the batch
 with its record is in the file. Writing resumes with the first append that succeeds.
+
+Where the file cannot even be opened at the start (a full or read-only disk), nobody knows which chains are to be
+continued. Chains for the time being stand in then, nothing is sealed under them (``opened``), and each append tries
+again.
 """
 
 import os
@@ -15,7 +19,16 @@ from pathlib import Path
 
 from agent import result
 from agent.record import ChainState, SealedBatch
-from agent.spool.database import Connect, Database, SpoolError, connect, is_corrupt, is_foreign, is_full
+from agent.spool.database import (
+    Connect,
+    Database,
+    SpoolError,
+    connect,
+    is_corrupt,
+    is_disk_trouble,
+    is_foreign,
+    is_full,
+)
 from agent.spool.retention import DROP_ORDER, Limits, Notes, keep_limits, merge
 from bandwitness.chain import ORIGIN, Tip, header_hash
 from bandwitness.v1.record_pb2 import (
@@ -77,7 +90,7 @@ class Core:
     # ------------------------------------------------------------ opening
 
     def open(self) -> None:
-        """Opens or makes the file; moves a damaged one aside.
+        """Opens or makes the file; moves a damaged one aside. A disk that is full, fails or is read-only is waited for.
 
         Raises:
             SpoolError: there is no way to keep anything: no directory, no right, another agent.
@@ -90,9 +103,25 @@ class Core:
                 if not (is_corrupt(error) or is_foreign(error)):
                     raise
                 self._replace_file(str(error))
-        except (OSError, sqlite3.Error) as error:
+        except sqlite3.Error as error:
+            if not is_disk_trouble(error) or not self._may_write():
+                raise SpoolError(f"cannot open the spool {self._path}: {error}") from error
+            self._chains = {batch_class: self._new_chain(0) for batch_class in DROP_ORDER}
+            self._acknowledged = dict.fromkeys(DROP_ORDER, (0, None))
+            self._on_error(error)
+        except OSError as error:
             raise SpoolError(f"cannot open the spool {self._path}: {error}") from error
         self._publish()
+
+    def _may_write(self) -> bool:
+        """Whether it is the disk and not our rights that stands in the way."""
+        read_only = os.statvfs(self._path.parent).f_flag & os.ST_RDONLY
+        return bool(read_only) or os.access(self._path.parent, os.W_OK)
+
+    @property
+    def opened(self) -> bool:
+        """Whether the chains are those of the file. False only from a start on a bad disk until it is well."""
+        return bool(self._durable)
 
     def close(self) -> None:
         """Tries once more to write what waits, then lets go of the file."""
@@ -283,7 +312,7 @@ class Core:
     @property
     def accepting(self) -> bool:
         """False once even the headers that wait in memory fill it."""
-        return sum(batch.size_bytes for batch in self._held) < self._limits.memory_bytes
+        return self.opened and sum(batch.size_bytes for batch in self._held) < self._limits.memory_bytes
 
     # ------------------------------------------------------------ writing
 

@@ -60,6 +60,12 @@ def is_full(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
 
 
+def is_disk_trouble(error: sqlite3.Error) -> bool:
+    """The disk is full, read-only or fails: a matter of time, not of the file or of our rights."""
+    codes = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in codes
+
+
 def is_corrupt(error: sqlite3.Error) -> bool:
     """The bytes in the file are not a database any more."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -14,6 +14,8 @@ from bandwitness.v1.record_pb2 import (
     GAP_REASON_SUSPENDED,
 )
 
+MAX_WAITING_RECORDS = 1_000  # of a class, while the spool cannot be opened: some minutes of a busy agent
+
 
 class Journal:
     """Seals what the recorder holds and spools it; writes the gaps that belong in the chain.
@@ -27,10 +29,20 @@ class Journal:
     def __init__(self, recorder: Recorder, spool: Spool, now_ns: int) -> None:
         self._recorder = recorder
         self._spool = spool
-        for batch_class, state in spool.tips().items():
+        self._started_ns = now_ns
+        self._begun = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """Once, as soon as it is known which chains go on: says from when to when this process was not there."""
+        if self._begun or not self._spool.opened:
+            return
+        self._begun = True
+        for batch_class, state in self._spool.tips().items():
             if state.tip.seq:
                 last_ns = state.last_event_time_ns
-                recorder.add_gap(result.Gap(GAP_REASON_RESTART, batch_class, last_ns, max(now_ns, last_ns)))
+                gap = result.Gap(GAP_REASON_RESTART, batch_class, last_ns, max(self._started_ns, last_ns))
+                self._recorder.add_gap(gap)
 
     def note_clock(self, events: Iterable[ClockEvent]) -> None:
         """Puts what ``Clock.tick`` reported into the next headers (steps) and records (time asleep)."""
@@ -46,6 +58,12 @@ class Journal:
     async def flush(self, context: HeaderContext, watermarks: Mapping[int, int]) -> None:
         """Seals and spools one batch of each class in ``watermarks`` (or more, where one would be too large). Returns
         once they are durable, or wait in memory for a disk that takes nothing. One call at a time."""
+        if not self._spool.opened:
+            await self._spool.append(())
+            if not self._spool.opened:
+                await self._wait(watermarks)
+                return
+        self._begin()
         settled: list[int] = []
         if self._spool.stats().gaps:
             for identity, gap in await self._spool.gaps():
@@ -68,6 +86,12 @@ class Journal:
             await self._spool.append(sealed, settled)
         except StaleChainError as error:  # a new chain began since: what was sealed cannot follow it
             await self._lose(sealed, str(error))
+
+    async def _wait(self, batch_classes: Iterable[int]) -> None:
+        """Records wait unsealed for a disk that takes nothing, up to a bound."""
+        for batch_class in batch_classes:
+            if self._recorder.pending(batch_class) > MAX_WAITING_RECORDS:
+                await self._discard(batch_class, GAP_REASON_DISK_FULL, "the spool could not be opened")
 
     async def _discard(self, batch_class: int, reason: int, why: str) -> None:
         records, first_ns, last_ns = self._recorder.discard(batch_class)

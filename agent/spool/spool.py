@@ -62,7 +62,8 @@ class Spool:
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *args, **kwargs))
 
     async def open(self) -> None:
-        """Opens or makes the file.
+        """Opens or makes the file. On a disk that is full, fails or is read-only ``opened`` stays False, and each
+        append tries again.
 
         Raises:
             SpoolError: nothing can be kept at all; the message says why.
@@ -118,6 +119,11 @@ class Spool:
     async def lose(self, gap: result.Gap) -> None:
         """Notes records thrown away before they became a batch."""
         await self._call(self._core.lose, gap)
+
+    @property
+    def opened(self) -> bool:
+        """False from a start on a disk that is full or read-only until it is well: nothing may be sealed until then."""
+        return self._core.opened
 
     @property
     def accepting(self) -> bool:

@@ -19,6 +19,7 @@ class Disk:
         self.fault: int | None = None
         self.good_statements = 0
         self.heals_when_opened = False
+        self.opening_fault: int | None = None  # connect itself ends with this code while it is set
         self.statements = 0
         self.opened = 0
 
@@ -35,6 +36,8 @@ class Disk:
                 return super().executemany(sql, *arguments)
 
         self.opened += 1
+        if self.opening_fault is not None:
+            raise self.error(self.opening_fault)
         if self.heals_when_opened:
             self.fault = None
         return sqlite3.connect(path, isolation_level=None, timeout=0.05, factory=Connection)
@@ -48,9 +51,13 @@ class Disk:
         if self.good_statements:
             self.good_statements -= 1
             return
-        error = sqlite3.OperationalError(f"fault {self.fault} of the test's disk")
-        error.sqlite_errorcode = self.fault
-        raise error
+        raise self.error(self.fault)
+
+    @staticmethod
+    def error(code: int) -> sqlite3.OperationalError:
+        error = sqlite3.OperationalError(f"fault {code} of the test's disk")
+        error.sqlite_errorcode = code
+        return error
 
     def free_bytes(self, directory: Path) -> int:
         return self.free

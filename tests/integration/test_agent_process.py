@@ -198,6 +198,47 @@ async def test_a_restart_goes_on_with_chain_and_plan_and_shows_the_gap(world: Wo
     assert {gap.batch_class for gap in gaps} == {pb.BATCH_CLASS_EVIDENCE, pb.BATCH_CLASS_TELEMETRY}
 
 
+FULL = (
+    'mount -t tmpfs -o size=64m tmpfs "$0" && cp -a "$1"/. "$0" && '
+    '(cat /dev/zero > "$0/filler" 2> /dev/null || true) && shift && exec "$@"'
+)
+READ_ONLY = 'mount --bind "$1" "$0" && mount -o remount,ro,bind "$0" && shift && exec "$@"'
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    ("bad", "cure"),
+    [(FULL, ("rm", "{}/filler")), (READ_ONLY, ("mount", "-o", "remount,rw,bind", "{}"))],
+    ids=["full", "read_only"],
+)
+async def test_case_41_an_agent_started_on_a_bad_disk_measures_and_goes_on_when_it_is_well(
+    world: World, bad: str, cure: tuple[str, ...]
+) -> None:
+    world.sink.issue(make_plan())
+    first = await world.start()
+    await world.until(lambda: world.replied() >= 5 and world.sink.found("nic"))
+    await world.end(first)
+    before, seen = dict(world.sink.tips), world.replied()
+    state, kept = world.directory / "state", world.directory / "kept"
+    state.rename(kept)
+    state.mkdir()
+    streams = len(world.sink.hellos)
+    second = await world.start("unshare", "-m", "sh", "-c", bad, str(state), str(kept))
+    await world.until(lambda: len(world.sink.hellos) > streams)
+    assert world.replied() == seen  # nothing can be sealed yet
+    healed = await asyncio.create_subprocess_exec(
+        "nsenter", "-t", str(second.pid), "-m", *(word.format(state) for word in cure)
+    )
+    assert await healed.wait() == 0
+    await world.until(lambda: world.replied() >= seen + 10)
+    code, said = await world.end(second)
+    assert code == 0, said
+    assert "spool: " in said
+    assert set(world.sink.tips) == set(before)  # the same chains
+    assert world.sink.faults == []
+    assert {gap.reason for gap in world.sink.found("gap")} == {pb.GAP_REASON_RESTART}
+
+
 async def test_a_killed_agent_comes_back_on_the_same_chain(world: World) -> None:
     world.sink.issue(make_plan())
     first = await world.start()

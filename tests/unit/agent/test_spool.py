@@ -1,5 +1,6 @@
 """Batches are in the spool whole or not at all; what is lost is counted and noted; nothing stops the measuring."""
 
+import os
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -306,6 +307,73 @@ async def test_case_41_a_full_disk_is_survived_and_writing_resumes_by_itself(tmp
         assert gap.reason == pb.GAP_REASON_DISK_FULL
         assert gap.records == sum(header.record_count for header in lost) == agent.spool.stats().dropped > 0
         assert full_ns < gap.from_time_ns <= gap.to_time_ns
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [(FULL, "disk_full"), (sqlite3.SQLITE_READONLY, "spool_fault"), (sqlite3.SQLITE_IOERR, "spool_fault")],
+)
+async def test_case_41_a_start_on_a_bad_disk_waits_for_it_and_continues_the_old_chain(
+    tmp_path: Path, code: int, state: str
+) -> None:
+    host = Host(tmp_path)
+    async with host.running() as agent:
+        for _ in range(3):
+            await agent.flush(evidence_bytes=100)
+        old, stopped_ns = agent.spool.tip(EVIDENCE), host.now_ns
+    host.now_ns += 60 * SECOND
+    host.disk.opening_fault = code
+    async with host.running() as agent:
+        started_ns = host.now_ns
+        assert not agent.spool.opened
+        for _ in range(3):
+            await agent.flush(evidence_bytes=100, telemetry_bytes=100)
+            assert agent.spool.state().state == state
+        assert await agent.all(EVIDENCE) == []
+        host.disk.opening_fault = None
+        await agent.flush(evidence_bytes=100)
+        assert (agent.spool.state().state, agent.spool.tip(EVIDENCE).chain_id) == ("ok", old.chain_id)
+        evidence = await agent.all(EVIDENCE)  # checks the links
+        assert [header.seq for header, _ in evidence] == [1, 2, 3, 4]
+        runs = [r for _, records in evidence[3:] for r in records or () if r.WhichOneof("kind") == "throughput_run"]
+        assert len(runs) == 4
+        [gap] = await agent.gap_records(EVIDENCE)
+        assert (gap.reason, gap.from_time_ns, gap.to_time_ns) == (pb.GAP_REASON_RESTART, stopped_ns, started_ns)
+
+
+async def test_what_waits_for_a_spool_that_cannot_be_opened_is_bounded_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.spool.journal.MAX_WAITING_RECORDS", 5)
+    host = Host(tmp_path)
+    host.disk.opening_fault = FULL
+    async with host.running() as agent:
+        for _ in range(8):
+            await agent.flush(evidence_bytes=100)
+        host.disk.opening_fault = None
+        await agent.flush(evidence_bytes=100)
+        await agent.flush()
+        [gap] = await agent.gap_records(EVIDENCE)
+        assert (gap.reason, gap.records, agent.spool.stats().dropped) == (pb.GAP_REASON_DISK_FULL, 6, 6)
+        runs = [
+            record
+            for _, records in await agent.all(EVIDENCE)
+            for record in records or ()
+            if record.WhichOneof("kind") == "throughput_run"
+        ]
+        assert len(runs) == 3
+
+
+async def test_a_right_that_is_missing_is_no_trouble_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    host = Host(tmp_path)
+    host.disk.opening_fault = sqlite3.SQLITE_CANTOPEN
+    spool = host.spool()
+    with pytest.raises(SpoolError, match="cannot open the spool"):
+        await spool.open()
+    await spool.close()
 
 
 async def test_a_full_disk_for_long_is_bounded_in_memory_and_all_is_counted(tmp_path: Path) -> None:
