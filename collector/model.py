@@ -111,6 +111,16 @@ class NicSamples:
     mtu_bytes: int | None
     carrier: bool | None
     fault: str
+    counter_source: int = 0  # CounterSource; UNSPECIFIED is NETDEV
+    driver: str = ""  # of the NIC
+    device: str = ""  # RDMA device and port, such as mlx5_0/1
+    coverage: Sequence[str] = ()  # why what is counted is not all that passes
+    interval_ns: int = 0  # between ticks, nominal
+    kind: str = ""  # physical, vf, bond, vlan, bridge …; empty: not known
+    lower: Sequence[str] = ()  # devices that carry it and are counted by themselves
+    link_layer: str = ""  # RDMA: Ethernet or InfiniBand
+    carrier_changes: int | None = None
+    full_duplex: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,9 @@
-"""NIC counters: totals and rates per second, from differences that can never be negative or beyond the link's speed."""
+"""Counters of NICs and hosts: totals, rates and rows of 10 s, from differences that can be believed.
+
+Octets come from ``octets.Meter``, which knows which counters see all of them; everything else is counted by the names
+of the vocabulary (``bandwitness.counters``). The highest second of a window stands beside its sum, and outlives every
+larger window made of rows: a burst of five seconds inside a minute stays what it was.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,56 +13,19 @@ from typing import Any
 
 import numpy as np
 
+from bandwitness.counters import Meaning
+from bandwitness.v1.record_pb2 import COUNTER_SOURCE_CPU, COUNTER_SOURCE_NETDEV
+from collector.analysis.deltas import Doubt, difference
+from collector.analysis.octets import RECEIVE, TRANSMIT, Meter, Octets, Seconds, meaning_of, normalised
 from collector.analysis.snapshot import YOUNG_NS, NicStatus
 from collector.analysis.window import SECOND, WINDOW_NS
 from collector.model import NicSamples
 from collector.store.rows import Values, dump
 
-BYTES = ("rx_bytes", "tx_bytes")
-# What the kernel counts of packets that came to grief (rtnl_link_stats64 of if_link.h): fixed, since each is a label.
-ERRORS = frozenset({
-    "rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "collisions", "rx_length_errors", "rx_over_errors",
-    "rx_crc_errors", "rx_frame_errors", "rx_fifo_errors", "rx_missed_errors", "tx_aborted_errors", "tx_carrier_errors",
-    "tx_fifo_errors", "tx_heartbeat_errors", "tx_window_errors", "rx_nohandler",
-})  # fmt: skip
-SPEED_TOLERANCE = 1.05  # ticks and reads jitter by some milliseconds
 MAX_GAP_NS = 120 * SECOND  # over a longer one a rate says nothing about any second in it
-MAX_STEP = 1 << 62  # no port has sent that much in its life
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """Differences of one counter. A step over a reset, or beyond the speed, is left out and counted."""
-
-    taken: Sequence[tuple[int, int, int]]  # end, span in ns, difference
-    resets: int
-    last: tuple[int, int] | None  # time and value to go on from
-
-
-def steps(ticks: Iterable[tuple[int, int]], before: tuple[int, int] | None, speed_bps: int | None) -> Steps:
-    """Differences between ticks (time, value) that follow each other; ``before`` is the last tick of the record before.
-
-    These are 64-bit counters: a decrease is a reset (the device or its driver started anew), never a wrap. A record
-    has some ten ticks, for which plain integers are several times as fast as arrays.
-    """
-    taken = []
-    resets = 0
-    limit = speed_bps / 8 / SECOND * SPEED_TOLERANCE if speed_bps else None  # bytes a nanosecond
-    for tick in ticks:
-        if before is not None and tick[0] > before[0]:
-            span_ns, delta = tick[0] - before[0], tick[1] - before[1]
-            if 0 <= delta < MAX_STEP and (limit is None or delta <= limit * span_ns):
-                taken.append((tick[0], span_ns, delta))
-            else:
-                resets += 1
-        before = tick
-    return Steps(taken, resets, before)
-
-
-@dataclass(slots=True)
-class _Counter:
-    last: tuple[int, int] | None = None
-    total: int = 0  # since the process started, young samples only
+_PAUSES = {"receive_pause_us": RECEIVE, "transmit_pause_us": TRANSMIT}
+# In the counts of a row nothing that has columns of its own.
+_NOT_COUNTED = frozenset({"rx_bytes", "tx_bytes", "wire_receive_bytes", "wire_transmit_bytes"})
 
 
 @dataclass(slots=True)
@@ -71,86 +39,146 @@ class _Window:
     resets: int = 0
     ticks: int = 0
     speed_bps: int | None = None
+    counts: dict[str, int] = field(default_factory=dict)  # rises in it, by names of the vocabulary
+    pauses: dict[str, list[int]] = field(default_factory=dict)  # counter -> µs paused and ns watched
+
+    def pause_ratio(self, direction: int) -> float | None:
+        """The longest-paused priority's share of the time; None where no durations are counted."""
+        shares = [
+            min(1.0, paused_us * 1_000 / span_ns)
+            for name, (paused_us, span_ns) in self.pauses.items()
+            if _PAUSES[name.partition("/")[0]] == direction and span_ns
+        ]
+        return max(shares, default=None)
+
+
+@dataclass(slots=True)
+class _Source:
+    """One source of a NIC's counters, such as its driver's statistics or one RDMA port."""
+
+    time_ns: int = 0
+    last: dict[str, tuple[int, int]] = field(default_factory=dict)  # counter -> time and value
 
 
 class Nic:
-    """One NIC's counters, going on from record to record."""
+    """One NIC's counters, going on from record to record. The one with no name is the host."""
 
     def __init__(self, node: str, nic: str) -> None:
         self.node, self.nic = node, nic
-        self.time_ns = 0
         self.speed_bps: int | None = None
+        self.kind = ""
         self.resets = 0
-        self.raw: dict[str, int] = {}
         self.errors: dict[str, int] = {}  # since the process started, young samples only
-        self._counters = (_Counter(), _Counter())
+        self.totals = [0, 0]  # the same of octets
+        self._sources: dict[str, _Source] = {}
+        self._meter = Meter()
+        self._seconds = Seconds()
         self._window: _Window | None = None
         self._closed: _Window | None = None
 
-    def add(self, samples: NicSamples, received_time_ns: int) -> list[_Window]:
-        """Adds a record; gives back the windows it touched."""
-        times: list[int] = np.asarray(samples.tick_times_ns).tolist()
-        if not times or times[-1] <= self.time_ns:
-            return []
-        values: list[list[int]] = np.asarray(samples.values).tolist()
-        present: list[list[bool]] = np.asarray(samples.present).tolist()
-        starts = [time // WINDOW_NS * WINDOW_NS for time in times]
-        touched = {start: self._window_at(start) for start in sorted(set(starts))}
-        for start in starts:
-            touched[start].ticks += 1
-        for window in touched.values():
-            window.speed_bps = samples.speed_bps
-        young = received_time_ns - times[-1] <= YOUNG_NS
-        resets = 0  # of the device: both directions show the same one
-        for name, row, seen in zip(samples.counters, values, present, strict=True):
-            if name in BYTES:
-                ticks = compress(zip(times, row, strict=True), seen)
-                found = self._count(BYTES.index(name), ticks, touched, speed_bps=samples.speed_bps, young=young)
-                resets = max(resets, found)
-            newest = next(compress(reversed(row), reversed(seen)), None)
-            if newest is not None:
-                if name in ERRORS:
-                    self._count_errors(name, newest, young=young)
-                self.raw[name] = newest
-        self.resets += resets
-        touched[max(touched)].resets += resets
-        self.time_ns, self.speed_bps = times[-1], samples.speed_bps
-        return list(touched.values())
+    def add(self, records: Sequence[NicSamples], received_time_ns: int) -> tuple[list[_Window], list[Octets]]:
+        """Adds the records of one batch; gives back the windows they touched and the octets they show."""
+        new = [record for record in records if self._is_new(record)]
+        touched: dict[int, _Window] = {}
+        for record in new:
+            times: list[int] = np.asarray(record.tick_times_ns).tolist()
+            young = received_time_ns - times[-1] <= YOUNG_NS
+            if record.counter_source != COUNTER_SOURCE_CPU:  # by core: stays in the log
+                self._count(record, times, touched, young=young)
+            if normalised(record.counter_source) == COUNTER_SOURCE_NETDEV:
+                self.speed_bps, self.kind = record.speed_bps, record.kind
+                for time_ns in times:
+                    window = self._touch(touched, time_ns)
+                    window.ticks += 1
+                    window.speed_bps = record.speed_bps
+        doubts = self._meter.doubts
+        steps = self._meter.add(new)
+        for step in steps:
+            self._add_step(step, touched, young=received_time_ns - step.end_time_ns <= YOUNG_NS)
+        if self._meter.doubts > doubts and touched:
+            touched[max(touched)].resets += self._meter.doubts - doubts
+            self.resets += self._meter.doubts - doubts
+        return list(touched.values()), steps
 
-    def _count_errors(self, name: str, newest: int, *, young: bool) -> None:
-        """Adds what has come since the record before; a decrease is a reset, after which all is new but unknown."""
-        before = self.raw.get(name)
-        delta = newest - before if young and before is not None else 0
-        self.errors[name] = self.errors.get(name, 0) + (delta if 0 <= delta < MAX_STEP else 0)
+    def _is_new(self, record: NicSamples) -> bool:
+        times = np.asarray(record.tick_times_ns)
+        source = self._sources.setdefault(_key(record), _Source())
+        if not len(times) or int(times[-1]) <= source.time_ns:
+            return False
+        source.time_ns = int(times[-1])
+        return True
 
-    def _window_at(self, start_ns: int) -> _Window:
-        if self._window is None or start_ns > self._window.start_time_ns:
-            self._closed, self._window = self._window, _Window(start_ns)
-        return self._window
+    def _touch(self, touched: dict[int, _Window], time_ns: int) -> _Window:
+        start = time_ns // WINDOW_NS * WINDOW_NS
+        if start not in touched:
+            if self._window is None or start > self._window.start_time_ns:
+                self._closed, self._window = self._window, _Window(start)
+            closed = self._closed
+            late = closed is not None and start <= closed.start_time_ns
+            # What a slow source says of a window before belongs to the newest that is still open.
+            touched[start] = closed if late and closed is not None else self._window
+        return touched[start]
 
-    def _count(
-        self,
-        which: int,
-        ticks: Iterable[tuple[int, int]],
-        touched: Mapping[int, _Window],
-        *,
-        speed_bps: int | None,
-        young: bool,
-    ) -> int:
-        counter = self._counters[which]
-        found = steps(ticks, counter.last, speed_bps)
-        counter.last = found.last
+    def _add_step(self, step: Octets, touched: dict[int, _Window], *, young: bool) -> None:
+        counts = (step.receive_bytes, step.transmit_bytes)
         if young:
-            counter.total += sum(delta for _, _, delta in found.taken)
-        for end_ns, span_ns, delta in found.taken:
-            if span_ns <= MAX_GAP_NS:
-                window = touched[end_ns // WINDOW_NS * WINDOW_NS]
-                window.deltas[which] += delta
-                window.spans_ns[which] += span_ns
-                rate, peak = delta / span_ns * SECOND, window.peaks[which]
-                if peak is None or rate > peak:
-                    window.peaks[which] = rate
-        return found.resets
+            for direction, count in enumerate(counts):
+                self.totals[direction] += count or 0
+        if step.span_ns > MAX_GAP_NS:
+            return
+        window = self._touch(touched, step.end_time_ns)
+        for direction, (count, peak) in enumerate(zip(counts, self._seconds.add(step), strict=True)):
+            if count is not None:
+                window.deltas[direction] += count
+                window.spans_ns[direction] += step.span_ns
+            highest = window.peaks[direction]
+            if peak is not None and (highest is None or peak > highest):
+                window.peaks[direction] = peak
+
+    def _count(self, record: NicSamples, times: list[int], touched: dict[int, _Window], *, young: bool) -> None:
+        """Rises of everything in the vocabulary, into the window of the newest read in it."""
+        source = self._sources[_key(record)]
+        starts = [time_ns // WINDOW_NS for time_ns in times]
+        ends = [tick for tick in range(len(times)) if tick + 1 == len(times) or starts[tick + 1] != starts[tick]]
+        values: list[list[int]] = np.asarray(record.values).tolist()
+        present: list[list[bool]] = np.asarray(record.present).tolist()
+        begin = 0
+        for end in ends:
+            window = self._touch(touched, times[end])
+            for name, row, seen in zip(record.counters, values, present, strict=True):
+                tick = next(compress(range(end, begin - 1, -1), reversed(seen[begin : end + 1])), None)
+                if tick is not None:
+                    meaning = meaning_of(record.counter_source, record.driver, name)
+                    self._rise(source, window, (name, times[tick], row[tick]), meaning, young=young)
+            begin = end + 1
+
+    def _rise(
+        self, source: _Source, window: _Window, read: tuple[str, int, int], meaning: Meaning | None, *, young: bool
+    ) -> None:
+        name, time_ns, value = read
+        before = source.last.get(name)
+        source.last[name] = (time_ns, value)
+        if meaning is None or meaning.gauge or meaning.name in _NOT_COUNTED:
+            return
+        if meaning.error and young:
+            self.errors.setdefault(meaning.name, 0)
+        delta = difference(before[1], value, meaning, time_ns - before[0]) if before is not None else 0
+        if isinstance(delta, Doubt) or before is None:
+            return
+        delta *= meaning.scale
+        if meaning.name in _PAUSES:
+            pause = window.pauses.setdefault(f"{meaning.name}/{name}", [0, 0])
+            pause[0] += delta
+            pause[1] += time_ns - before[0]
+        if delta:
+            window.counts[meaning.name] = window.counts.get(meaning.name, 0) + delta
+            if meaning.error and young:
+                self.errors[meaning.name] += delta
+
+    @property
+    def time_ns(self) -> int:
+        """Of the newest tick."""
+        return max((source.time_ns for source in self._sources.values()), default=0)
 
     def status(self) -> NicStatus:
         """For metrics."""
@@ -159,14 +187,17 @@ class Nic:
             node=self.node,
             nic=self.nic,
             time_ns=self.time_ns,
-            receive_bytes_total=self._counters[0].total,
-            transmit_bytes_total=self._counters[1].total,
-            receive_peak_bytes_per_second=newest.peaks[0],
-            transmit_peak_bytes_per_second=newest.peaks[1],
+            receive_bytes_total=self.totals[RECEIVE],
+            transmit_bytes_total=self.totals[TRANSMIT],
+            receive_peak_bytes_per_second=newest.peaks[RECEIVE],
+            transmit_peak_bytes_per_second=newest.peaks[TRANSMIT],
             speed_bps=self.speed_bps,
             resets=self.resets,
-            counters=dict(self.raw),
+            counters={name: value for source in self._sources.values() for name, (_, value) in source.last.items()},
             errors=dict(self.errors),
+            kind=self.kind,
+            receive_pause_ratio=newest.pause_ratio(RECEIVE),
+            transmit_pause_ratio=newest.pause_ratio(TRANSMIT),
         )
 
     def window_values(self, window: _Window) -> Values:
@@ -175,31 +206,44 @@ class Nic:
             "start_time_ns": window.start_time_ns,
             "node": self.node,
             "nic": self.nic,
-            "receive_bytes": window.deltas[0] if window.spans_ns[0] else None,
-            "transmit_bytes": window.deltas[1] if window.spans_ns[1] else None,
-            "receive_span_ns": window.spans_ns[0],
-            "transmit_span_ns": window.spans_ns[1],
-            "receive_peak_bytes_per_second": window.peaks[0],
-            "transmit_peak_bytes_per_second": window.peaks[1],
+            "receive_bytes": window.deltas[RECEIVE] if window.spans_ns[RECEIVE] else None,
+            "transmit_bytes": window.deltas[TRANSMIT] if window.spans_ns[TRANSMIT] else None,
+            "receive_span_ns": window.spans_ns[RECEIVE],
+            "transmit_span_ns": window.spans_ns[TRANSMIT],
+            "receive_peak_bytes_per_second": window.peaks[RECEIVE],
+            "transmit_peak_bytes_per_second": window.peaks[TRANSMIT],
             "resets": window.resets,
             "ticks": window.ticks,
             "speed_bps": window.speed_bps,
+            "kind": self.kind,
+            "receive_pause_ratio": window.pause_ratio(RECEIVE),
+            "transmit_pause_ratio": window.pause_ratio(TRANSMIT),
+            "counts": dump(window.counts),
         }
 
     def encode(self) -> str:
         """What the next record goes on from."""
-        windows = [_encode(window) for window in (self._window, self._closed)]
-        return dump([self.time_ns, self.speed_bps, self.resets, self.raw, [c.last for c in self._counters], windows])
+        return dump([
+            self.speed_bps, self.kind, self.resets,
+            {key: [source.time_ns, source.last] for key, source in self._sources.items()},
+            [_encode(window) for window in (self._window, self._closed)],
+            self._meter.encode(), self._seconds.encode(),
+        ])  # fmt: skip
 
     @staticmethod
     def decode(node: str, nic: str, text: str) -> "Nic":
         """The NIC again; totals begin anew with the process."""
         found = Nic(node, nic)
-        found.time_ns, found.speed_bps, found.resets, found.raw, lasts, windows = json.loads(text)
-        for counter, last in zip(found._counters, lasts, strict=True):
-            counter.last = None if last is None else (last[0], last[1])
+        found.speed_bps, found.kind, found.resets, sources, windows, meter, seconds = json.loads(text)
+        for key, (time_ns, last) in sources.items():
+            found._sources[key] = _Source(time_ns, {name: (at, value) for name, (at, value) in last.items()})
         found._window, found._closed = (_Window(*window) if window else None for window in windows)
+        found._meter, found._seconds = Meter.decode(meter), Seconds(seconds)
         return found
+
+
+def _key(record: NicSamples) -> str:
+    return f"{normalised(record.counter_source)} {record.device}"
 
 
 def _encode(window: _Window | None) -> list[Any] | None:
@@ -207,7 +251,7 @@ def _encode(window: _Window | None) -> list[Any] | None:
         return None
     return [
         window.start_time_ns, window.deltas, window.spans_ns, window.peaks, window.resets, window.ticks,
-        window.speed_bps,
+        window.speed_bps, window.counts, window.pauses,
     ]  # fmt: skip
 
 
@@ -219,13 +263,25 @@ class Nics:
         self._windows: dict[tuple[int, str, str], _Window] = {}  # by start, node and NIC
         self._changed: set[tuple[str, str]] = set()
 
-    def add(self, samples: NicSamples, received_time_ns: int) -> None:
-        """Adds a record; one that is not newer than what is known changes nothing."""
-        key = (samples.node, samples.nic)
-        nic = self._nics.setdefault(key, Nic(*key))
-        for window in nic.add(samples, received_time_ns):
-            self._windows[window.start_time_ns, *key] = window
-            self._changed.add(key)
+    def add(self, records: Iterable[NicSamples], received_time_ns: int) -> list[tuple[str, str, list[Octets]]]:
+        """Adds the counter records of one batch; those that are not newer than what is known change nothing.
+
+        Returns:
+            Node, NIC and what it carried between reads, in order of time: the input of the burst detector.
+        """
+        by_nic: dict[tuple[str, str], list[NicSamples]] = {}
+        for record in records:
+            by_nic.setdefault((record.node, record.nic), []).append(record)
+        carried = []
+        for key, own in by_nic.items():
+            nic = self._nics.setdefault(key, Nic(*key))
+            windows, steps = nic.add(own, received_time_ns)
+            for window in windows:
+                self._windows[window.start_time_ns, *key] = window
+                self._changed.add(key)
+            if steps:
+                carried.append((*key, steps))
+        return carried
 
     def take_changed(self) -> tuple[list[Values], list[Values]]:
         """Rows of ``nics`` and of ``nic_windows`` that changed since last asked."""
@@ -239,4 +295,4 @@ class Nics:
 
     def statuses(self) -> list[NicStatus]:
         """For metrics."""
-        return [nic.status() for _, nic in sorted(self._nics.items())]
+        return [nic.status() for (_, name), nic in sorted(self._nics.items()) if name]

@@ -184,8 +184,7 @@ class Fold:
         self._runs(tx, decoded, entry)
         counted = admission.counters(decoded.nics, entry.received_time_ns)
         self._quarantine(tx, counted.refused)
-        for nic in counted.nics:
-            parts.nics.add(nic, entry.received_time_ns)
+        parts.nics.add(counted.nics, entry.received_time_ns)
         self._marks(tx, decoded, entry)
         for status in decoded.statuses:
             parts.agents.status(status)

@@ -24,6 +24,7 @@ Ints = NDArray[np.int64]
 
 MAX_TIME_NS = 1 << 62  # the year 2116; sums of two stay inside 63 bits
 MAX_STEP_NS = 10 * 86_400 * 1_000_000_000  # between two samples, and of a round trip
+MAX_COUNT = (1 << 63) - 1  # what a row holds
 MAX_CELLS = 4_000_000  # counters × ticks of one record
 
 
@@ -122,6 +123,16 @@ def nic(source: Source, node: str, columns: NicColumns, counter_set: CounterSetR
         mtu_bytes=columns.mtu_bytes if columns.HasField("mtu_bytes") else None,
         carrier=columns.carrier if columns.HasField("carrier") else None,
         fault=columns.fault,
+        counter_source=columns.source,
+        driver=columns.driver,
+        device=columns.device,
+        coverage=tuple(columns.coverage),
+        interval_ns=columns.interval_ns,
+        kind=columns.kind,
+        lower=tuple(columns.lower),
+        link_layer=columns.link_layer,
+        carrier_changes=min(columns.carrier_changes, MAX_COUNT) if columns.HasField("carrier_changes") else None,
+        full_duplex=columns.full_duplex if columns.HasField("full_duplex") else None,
     )
 
 

@@ -239,6 +239,10 @@ nic_windows = Table(
     Column("resets", Integer, nullable=False),
     Column("ticks", Integer, nullable=False),
     Column("speed_bps", BigInteger),
+    Column("kind", Text, nullable=False, server_default=""),  # physical, bond, vlan …
+    Column("receive_pause_ratio", Float),  # the longest-paused priority; absent where durations are not counted
+    Column("transmit_pause_ratio", Float),
+    Column("counts", Text, nullable=False, server_default="{}"),  # rises by names of the vocabulary; 0 left out
     sqlite_with_rowid=False,
 )
 

@@ -1953,6 +1953,9 @@ class NicColumns(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     COVERAGE_FIELD_NUMBER: _builtins.int
     FULL_DUPLEX_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    LOWER_FIELD_NUMBER: _builtins.int
+    LINK_LAYER_FIELD_NUMBER: _builtins.int
     nic: _builtins.str
     """empty: of the whole host"""
     counter_set_id: _builtins.int
@@ -1974,6 +1977,10 @@ class NicColumns(_message.Message):
     device: _builtins.str
     """RDMA: device and port, such as mlx5_0/1"""
     full_duplex: _builtins.bool
+    kind: _builtins.str
+    """physical, vf, bond, vlan, bridge, macvlan, veth …; empty: not known"""
+    link_layer: _builtins.str
+    """RDMA: Ethernet or InfiniBand, as the kernel says"""
     @_builtins.property
     def tick_deviation_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """One entry a tick but the first: read time - (read time before + interval_ns), monotonic."""
@@ -1991,6 +1998,10 @@ class NicColumns(_message.Message):
     @_builtins.property
     def coverage(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """why what is counted is not all that passes: sriov_vf, rdma_unseen …"""
+
+    @_builtins.property
+    def lower(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """devices that carry this one and have records of their own: count those in sums"""
 
     def __init__(
         self,
@@ -2014,10 +2025,13 @@ class NicColumns(_message.Message):
         device: _builtins.str = ...,
         coverage: _abc.Iterable[_builtins.str] | None = ...,
         full_duplex: _builtins.bool | None = ...,
+        kind: _builtins.str = ...,
+        lower: _abc.Iterable[_builtins.str] | None = ...,
+        link_layer: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_carrier", b"_carrier", "_carrier_changes", b"_carrier_changes", "_full_duplex", b"_full_duplex", "_mtu_bytes", b"_mtu_bytes", "_speed_bps", b"_speed_bps", "carrier", b"carrier", "carrier_changes", b"carrier_changes", "full_duplex", b"full_duplex", "mtu_bytes", b"mtu_bytes", "speed_bps", b"speed_bps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_carrier", b"_carrier", "_carrier_changes", b"_carrier_changes", "_full_duplex", b"_full_duplex", "_mtu_bytes", b"_mtu_bytes", "_speed_bps", b"_speed_bps", "base_monotonic_ns", b"base_monotonic_ns", "base_time_ns", b"base_time_ns", "carrier", b"carrier", "carrier_changes", b"carrier_changes", "counter_set_id", b"counter_set_id", "coverage", b"coverage", "device", b"device", "driver", b"driver", "fault", b"fault", "full_duplex", b"full_duplex", "interval_ns", b"interval_ns", "mtu_bytes", b"mtu_bytes", "nic", b"nic", "presence_run", b"presence_run", "source", b"source", "speed_bps", b"speed_bps", "tick_count", b"tick_count", "tick_deviation_ns", b"tick_deviation_ns", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_carrier", b"_carrier", "_carrier_changes", b"_carrier_changes", "_full_duplex", b"_full_duplex", "_mtu_bytes", b"_mtu_bytes", "_speed_bps", b"_speed_bps", "base_monotonic_ns", b"base_monotonic_ns", "base_time_ns", b"base_time_ns", "carrier", b"carrier", "carrier_changes", b"carrier_changes", "counter_set_id", b"counter_set_id", "coverage", b"coverage", "device", b"device", "driver", b"driver", "fault", b"fault", "full_duplex", b"full_duplex", "interval_ns", b"interval_ns", "kind", b"kind", "link_layer", b"link_layer", "lower", b"lower", "mtu_bytes", b"mtu_bytes", "nic", b"nic", "presence_run", b"presence_run", "source", b"source", "speed_bps", b"speed_bps", "tick_count", b"tick_count", "tick_deviation_ns", b"tick_deviation_ns", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__carrier: _TypeAlias = _typing.Literal["carrier"]  # noqa: Y015
     _WhichOneofArgType__carrier: _TypeAlias = _typing.Literal["_carrier", b"_carrier"]  # noqa: Y015
