@@ -341,7 +341,7 @@ class StoredWindow:
 
     row: RoundTripWindow
     buckets: bytes  # <u2: packets in the loss ratio by 2 s bucket, then lost ones
-    histogram: bytes  # <u4: delay bins in use, then their counts
+    histogram: bytes  # <u4: bucket * bins + bin of the delays there are, then their counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +366,7 @@ class Flag:
     children: Sequence[str] = ()  # path ids (hex) or nodes it stands on
     evidence: Sequence[Source] = ()
     replaces: Sequence["Element"] = ()  # smaller or larger elements that the same cause was laid to before
+    since_ns: int | None = None  # when it began, if before ``time_ns``: a new incident opens then
 
 
 @dataclass(frozen=True, slots=True)

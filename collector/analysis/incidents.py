@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
+from collector.analysis.rules import burst_contention, burst_figures
 from collector.model import Element, Flag, Incident
 
 SECOND = 1_000_000_000
@@ -19,6 +20,7 @@ REFRESH_NS = 60 * SECOND  # figures of an open incident are brought up to date t
 MAX_CHILDREN = 500
 MAX_EVIDENCE = 1000
 _SEVERITY = {"warning": 0, "critical": 1}
+_TELLING = ("during", "burst_id", "predates_burst", "broke", "shared_lanes")  # a change in one of these is told at once
 Key = tuple[str, Element]
 
 
@@ -72,7 +74,7 @@ class Book:
 
     def _raise(self, flag: Flag) -> list[Change]:
         changes: list[Change] = []
-        opened = flag.time_ns
+        opened = flag.time_ns if flag.since_ns is None else flag.since_ns
         for element in flag.replaces:
             old = self._open.pop((flag.rule, element), None)
             if old is not None:
@@ -125,6 +127,7 @@ def _matters(known: Incident, flag: Flag) -> bool:
         or not set(flag.children) <= set(known.children)
         or tuple(flag.evidence)[:MAX_EVIDENCE] != known.evidence
         or flag.values.get("ports_pattern", "unclear") not in ("unclear", known.values.get("ports_pattern"))
+        or any(flag.values.get(key, "") != known.values.get(key, "") for key in _TELLING)
         or flag.time_ns - known.updated_time_ns >= REFRESH_NS
     )
 
@@ -151,20 +154,32 @@ def _ports(values: Mapping[str, float | int | str]) -> str:
     return f"; all {values['ports_probed']} source ports" if pattern == "all" else ""
 
 
+def _burst(values: Mapping[str, float | int | str]) -> str:
+    if values.get("during"):
+        what = "checkpoint" if values["during"] == "checkpoint" else "burst"
+        return f"; began in {what} {str(values['burst_id'])[:12]}"
+    if values.get("predates_burst"):
+        return f"; predates burst {str(values['predates_burst'])[:12]}"
+    return ""
+
+
 def summary(rule: str, element: Element, values: Mapping[str, float | int | str]) -> str:
     """One line for people. Never a claim: what was seen, on how many samples."""
     where = f"{element.kind.replace('_', ' ')} {element.name}"
     if rule == "loss":
         return (
             f"{float(values['loss_ratio']):.2%} of round trips lost on {where}"
-            f" ({values['lost']} of {values['sent']} in {values['over_s']} s{_ports(values)})"
+            f" ({values['lost']} of {values['sent']} in {values['over_s']} s{_ports(values)}){_burst(values)}"
         )
     if rule == "delay":
         return (
             f"Round trips on {where} slower than three times their usual p99"
             f" ({values['slow']} of {values['samples']} in {values['over_s']} s, p99"
             f" {float(values['delay_p99_ns']) / 1e6:.2f} ms, usually {float(values['baseline_p99_ns']) / 1e6:.2f} ms)"
+            f"{_burst(values)}"
         )
+    if rule == burst_contention.RULE:
+        return burst_figures.summary(where, values)
     if rule.startswith("oversubscription"):
         return (
             f"Throughput on {where} swings by {float(values['swing_ratio']):.0%}:"

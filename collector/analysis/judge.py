@@ -8,11 +8,13 @@ the past when late data have come.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from collector.analysis.contention import Contention
 from collector.analysis.incidents import Book, Change
 from collector.analysis.loading import Loading
+from collector.analysis.occasions import NO_BURSTS, Occasions
 from collector.analysis.paths import PathIndex
 from collector.analysis.rounds import Rounds
-from collector.analysis.rules import delay, loss
+from collector.analysis.rules import burst_contention, delay, loss
 from collector.analysis.state import State
 from collector.analysis.usual import AFTER_NS, MINUTE_NS, Usual, accused
 from collector.analysis.views import SPAN_NS, Views
@@ -21,7 +23,7 @@ from collector.config import Rules
 from collector.model import Flag, Incident
 
 UNSEEN_NS = 3600 * SECOND  # an incident nobody measures any more is closed after this
-RULES = (loss.RULE, delay.RULE)
+RULES = (loss.RULE, delay.RULE, burst_contention.RULE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Network:
     paths: PathIndex
     rounds: Rounds
     loading: Loading
+    bursts: Occasions = NO_BURSTS
 
 
 class Judge:
@@ -54,8 +57,10 @@ class Judge:
         self._book = Book(state.incidents)
         self._over_until = dict(state.over_until)
         self._seen = dict(state.seen_ns)
-        self._usual = Usual(network.paths, network.rounds, network.loading, rules)
+        self._usual = Usual(network.paths, network.rounds, network.loading, rules, network.bursts)
         self._views = Views(network.paths, network.rounds, network.loading, self._usual)
+        windows = (network.paths, network.rounds, network.loading)
+        self._contention = Contention(windows, self._usual, network.bursts, rules)
         self._usual.take_up(
             through_ns,
             {minute: accused(State.decode(text).incidents) for minute, text in checkpoints.items()},
@@ -105,14 +110,16 @@ class Judge:
         changes = self._run(loss.RULE, time_ns)
         if time_ns % WINDOW_NS == 0:
             changes += self._run(delay.RULE, time_ns)
+        changes += self._run(burst_contention.RULE, time_ns)
         if time_ns % MINUTE_NS == 0:
             changes += self._close_unseen(time_ns)
             self._usual.note(time_ns, accused(self._book.open()))
         return changes
 
     def _run(self, rule: str, time_ns: int) -> list[Change]:
+        judge = {loss.RULE: self._loss, delay.RULE: self._delay, burst_contention.RULE: self._bursts}[rule]
         try:
-            changes = self._book.apply(self._loss(time_ns) if rule == loss.RULE else self._delay(time_ns))
+            changes = self._book.apply(judge(time_ns))
         except Exception:  # noqa: BLE001 - a fault in one rule costs only itself, and is counted
             self.errors[rule] = self.errors.get(rule, 0) + 1
             return []
@@ -125,11 +132,18 @@ class Judge:
         opened = self._book.open(loss.RULE)
         if not opened and not self._views.any_lost(time_ns):
             return []
-        return loss.judge(self._views.loss(time_ns, self._over_until), opened, self._rules.loss)
+        flags = loss.judge(self._views.loss(time_ns, self._over_until), opened, self._rules.loss)
+        return self._contention.told_of(flags, opened, time_ns)
 
     def _delay(self, time_ns: int) -> list[Flag]:
         view = self._views.delay(time_ns, self._rules.delay)
-        return delay.judge(view, self._book.open(delay.RULE)) if view is not None else []
+        if view is None:
+            return []
+        opened = self._book.open(delay.RULE)
+        return self._contention.told_of(delay.judge(view, opened), opened, time_ns)
+
+    def _bursts(self, time_ns: int) -> list[Flag]:
+        return self._contention.judge(time_ns, self._book.open())
 
     def _close_unseen(self, time_ns: int) -> list[Change]:
         changes = []

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from collector.analysis.baseline import Baselines
 from collector.analysis.loading import Loading
+from collector.analysis.occasions import NO_BURSTS, Occasions, touched_mask
 from collector.analysis.paths import PathIndex
 from collector.analysis.rounds import Rounds
 from collector.analysis.rules import delay, loss
@@ -38,8 +39,11 @@ def padded(values: NDArray[np.int64], size: int, filler: int) -> NDArray[np.int6
 class Usual:
     """Baselines, and what they say at the last full minute."""
 
-    def __init__(self, paths: PathIndex, rounds: Rounds, loading: Loading, rules: Rules) -> None:
+    def __init__(
+        self, paths: PathIndex, rounds: Rounds, loading: Loading, rules: Rules, bursts: Occasions = NO_BURSTS
+    ) -> None:
         self._paths, self._rounds, self._loading, self._rules = paths, rounds, loading, rules
+        self._bursts = bursts
         self._baselines = Baselines(rules.delay.baseline)
         self._accused: dict[int, Accused] = {}  # by minute, where anything was
         self._p99 = np.zeros(0, np.int64)
@@ -86,6 +90,9 @@ class Usual:
             lossy.update(of_loss)
             slow.update(of_delay)
         loaded = self._loading.mask(start_ns, BUCKET_NS, BUCKETS)
+        loaded |= touched_mask(
+            self._paths, self._bursts, self._rules.burst_contention, start_ns, step_ns=BUCKET_NS, steps=BUCKETS
+        )
         self._baselines.add(window, loaded, self.members(lossy), self.members(slow))
 
     def refresh(self, minute_ns: int, slow: Iterable[Element]) -> None:

@@ -32,6 +32,7 @@ _IN_RATIO_LAST = PACKET_OUTCOME_CORRUPT  # outcomes up to here are inside
 IS_SENT = np.isin(np.arange(OUTCOMES + 1), _IN_RATIO)
 IS_LOST = np.isin(np.arange(OUTCOMES + 1), _LOST)
 _NO_DELAY = np.iinfo(np.int64).max
+_CODES = 1024  # above any code of a delay: bucket * BINS + bin
 
 
 class Window:
@@ -54,6 +55,7 @@ class Window:
         self.closed = np.zeros(0, np.bool_)
         self.changed = np.zeros(0, np.bool_)  # closed and not yet written
         self._raw: dict[str, list[tuple[Indexes, Ints]]] = {}
+        self._codes: list[NDArray[np.int32]] = []  # path * _CODES + code, one entry a delay
 
     @property
     def end_time_ns(self) -> int:
@@ -95,7 +97,9 @@ class Window:
         np.add.at(self.lost, (paths[lost], buckets[lost]), 1)
         has_delay = delays_ns >= 0
         with_delay, delays = paths[has_delay], delays_ns[has_delay]
-        np.add.at(self.histogram, (with_delay, statistics.bins_of(delays)), 1)
+        bins = statistics.bins_of(delays)
+        np.add.at(self.histogram, (with_delay, bins), 1)
+        self._codes.append((with_delay * _CODES + buckets[has_delay] * statistics.BINS + bins).astype(np.int32))
         np.minimum.at(self.delay_min, with_delay, delays)
         np.maximum.at(self.delay_max, with_delay, delays)
         if closed:
@@ -126,6 +130,17 @@ class Window:
         self.closed[open_] = True
         self.changed[open_] = True
         return open_
+
+    def delays(self) -> tuple[Indexes, Indexes, Indexes]:
+        """Path index, bucket and bin of each delay there is."""
+        paths, codes = np.divmod(self._all_codes().astype(np.intp), _CODES)
+        buckets, bins = np.divmod(codes, statistics.BINS)
+        return paths, buckets, bins
+
+    def _all_codes(self) -> NDArray[np.int32]:
+        if len(self._codes) > 1:
+            self._codes = [np.concatenate(self._codes)]
+        return self._codes[0] if self._codes else np.zeros(0, np.int32)
 
     @property
     def filled(self) -> NDArray[np.bool_]:
@@ -187,11 +202,16 @@ class Window:
 
     def stored(self, paths: Indexes, path_ids: Sequence[int]) -> list[StoredWindow]:
         """The same with what is needed to judge these paths again later."""
+        if not len(paths):
+            return []
         buckets = np.concatenate([self.sent[paths], self.lost[paths]], axis=1).astype("<u2")
+        keys, counts = np.unique(self._all_codes(), return_counts=True)
+        firsts = np.searchsorted(keys, paths * _CODES).tolist()
+        lasts = np.searchsorted(keys, (paths + 1) * _CODES).tolist()
+        codes = np.stack([keys % _CODES, counts]).astype("<u4")
         return [
-            StoredWindow(row, counts.tobytes(), np.concatenate([bins, histogram[bins]]).astype("<u4").tobytes())
-            for row, counts, histogram in zip(self.rows(paths, path_ids), buckets, self.histogram[paths], strict=True)
-            for bins in histogram.nonzero()
+            StoredWindow(row, sums.tobytes(), codes[:, first:last].tobytes())
+            for row, sums, first, last in zip(self.rows(paths, path_ids), buckets, firsts, lasts, strict=True)
         ]
 
     def restore(self, path: int, stored: StoredWindow) -> None:
@@ -204,8 +224,9 @@ class Window:
         self.duplicates[path], self.late[path] = row.duplicates, row.late
         buckets = np.frombuffer(stored.buckets, "<u2").reshape(2, BUCKETS)
         self.sent[path], self.lost[path] = buckets
-        bins, counts = np.frombuffer(stored.histogram, "<u4").reshape(2, -1)
-        self.histogram[path, bins] = counts
+        codes, counts = np.frombuffer(stored.histogram, "<u4").reshape(2, -1).astype(np.int64)
+        np.add.at(self.histogram[path], codes % statistics.BINS, counts)
+        self._codes.append(np.repeat(path * _CODES + codes, counts).astype(np.int32))
         for name in ("delay_min", "delay_max", "delay_p50", "delay_p99"):
             value = getattr(row, f"{name}_ns")
             if value is not None:

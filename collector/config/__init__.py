@@ -4,6 +4,7 @@ be wrong, ``load`` reads it, ``tls_files`` looks into the files it names. Pure b
 
 from collector.config.load import configuration_hash, load_config, read_config
 from collector.config.schema import (
+    BurstContentionRule,
     BurstRule,
     Collector,
     Config,
@@ -31,6 +32,7 @@ from collector.config.schema import (
 from collector.config.tls_files import date_faults, file_faults
 
 __all__ = [
+    "BurstContentionRule",
     "BurstRule",
     "Collector",
     "Config",

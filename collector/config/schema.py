@@ -241,6 +241,21 @@ class DelayRule(msgspec.Struct, frozen=True, kw_only=True):
     over: Duration = Duration(60 * SECOND)
 
 
+class BurstContentionRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What a burst must do to other traffic before it is said to hurt it."""
+
+    before: Duration = Duration(2 * SECOND)  # what starts this long before a burst still counts as inside
+    after: Duration = Duration(5 * SECOND)
+    loss_ratio: Ratio = 1e-3
+    loss_factor: Annotated[float, msgspec.Meta(ge=1)] = 10.0  # times the usual loss
+    delay_factor: Annotated[float, msgspec.Meta(gt=1)] = 3.0  # times the usual p99, or
+    delay_above: Duration = Duration(200_000)  # that much above it, whichever is less
+    retransmit_ratio: Ratio = 1e-3  # TCP segments sent again
+    pause_ratio: Ratio = 0.01  # of the time the port was told to wait
+    write_ratio: Ratio = 0.5  # of the job's median rate a node
+    length_factor: Annotated[float, msgspec.Meta(gt=1)] = 1.5  # times the usual length
+
+
 class SilentRule(msgspec.Struct, frozen=True, kw_only=True):
     after: Duration = Duration(30 * SECOND)
 
@@ -261,6 +276,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     oversubscription: OversubscriptionRule = OversubscriptionRule()
     loss: LossRule = LossRule()
     delay: DelayRule = DelayRule()
+    burst_contention: BurstContentionRule = BurstContentionRule()
     agent_silent: SilentRule = SilentRule()
     burst: BurstRule = BurstRule()
 
