@@ -56,7 +56,7 @@ class Occurrence:
 
     start_ns: int
     end_ns: int
-    kind: int  # WindowKind, never OTHER
+    kind: int  # WindowKind
     day: str  # YYYY-MM-DD
 
 
@@ -76,6 +76,11 @@ class SiteWindows:
     def day_at(self, time_ns: int) -> str:
         """The local date at a moment, YYYY-MM-DD."""
         return _local_date(self.time_zone, time_ns).isoformat()
+
+    def midnight_after(self, time_ns: int) -> int:
+        """When the next local day begins."""
+        day = _local_date(self.time_zone, time_ns) + timedelta(days=1)
+        return _instant_ns(self.time_zone, day, 0)
 
     def kind_at(self, time_ns: int) -> int:
         """The WindowKind a moment lies in: PEAK, OFFPEAK or OTHER."""
@@ -131,6 +136,22 @@ def occurrences_of_pair(a: SiteWindows, b: SiteWindows, from_ns: int, to_ns: int
     found = [Occurrence(start, end, PEAK, a.day_at(start)) for start, end in peaks]
     found += [Occurrence(start, end, OFFPEAK, a.day_at(start)) for start, end in shared]
     return sorted(o for o in found if o.start_ns < to_ns and o.end_ns > from_ns)
+
+
+def rest_of_pair(a: SiteWindows, b: SiteWindows, from_ns: int, to_ns: int) -> list[Occurrence]:
+    """What of ``[from_ns, to_ns)`` lies in no window between two sites, as spans of kind OTHER in order of start. Days
+    are those of the site that comes first by name; a span ends at their midnight."""
+    first = min(a, b, key=lambda windows: windows.site)
+    spans: list[Occurrence] = []
+    begin = from_ns
+    ends = [(occurrence.start_ns, occurrence.end_ns) for occurrence in occurrences_of_pair(a, b, from_ns, to_ns)]
+    for start_ns, end_ns in [*ends, (to_ns, to_ns)]:
+        while begin < start_ns:
+            end = min(start_ns, first.midnight_after(begin))
+            spans.append(Occurrence(begin, end, OTHER, first.day_at(begin)))
+            begin = end
+        begin = max(begin, end_ns)
+    return spans
 
 
 def _union(occurrences: Iterable[Occurrence]) -> list[tuple[int, int]]:

@@ -8,6 +8,8 @@ from collector.config.schema import DAY_S, SECOND, Measure, Rules, Throughput
 MS = SECOND // 1000
 MINUTE = 60 * SECOND
 DAY = DAY_S * SECOND
+MAX_DURATION = 10 * SECOND
+MAX_TESTS_A_DAY = 12  # of a pair in one direction
 SOURCE_PORTS = (61_000, 62_063)  # of STAMP probes
 Faults = Iterator[tuple[Place, str]]
 Bound = tuple[Place, "int | None", int, int]  # value, at least, at most; ns
@@ -34,8 +36,8 @@ def measure_faults(measure: Measure) -> Faults:
         (("measure", "echo", "waiting_time"), echo.waiting_time, 10 * MS, 10 * SECOND),
         (("measure", "echo", "waiting_time_across_sites"), echo.waiting_time_across_sites, 10 * MS, 10 * SECOND),
         (("measure", "stamp", "interval"), measure.stamp.interval, 20 * MS, 3600 * SECOND),
-        # 30 s is the cap on the harm one test may do.
-        (("measure", "throughput", "duration"), throughput.duration, SECOND, 30 * SECOND),
+        # The cap on the harm one test may do.
+        (("measure", "throughput", "duration"), throughput.duration, SECOND, MAX_DURATION),
         (("measure", "throughput", "omit"), throughput.omit, 0, 10 * SECOND),
         (("measure", "throughput", "margin"), throughput.margin, 100 * MS, MINUTE),
         (("measure", "throughput", "slot"), throughput.slot, SECOND, 3600 * SECOND),
@@ -52,6 +54,11 @@ def _throughput(throughput: Throughput) -> Faults:
     for name, value in (("duration", throughput.duration), ("omit", throughput.omit)):
         if value % SECOND:
             yield (*place, name), f"expected whole seconds (iperf3 takes no others), found {shown(value)}"
+    tests = 2 * throughput.planned + throughput.around_the_clock
+    if tests > MAX_TESTS_A_DAY:
+        words = f"expected at most {MAX_TESTS_A_DAY} tests of a pair a day and direction, found 2 × planned "
+        words += f"{throughput.planned} + around_the_clock {throughput.around_the_clock} = {tests}"
+        yield (*place, "planned"), words
     if throughput.slot is not None and throughput.slot < throughput.hold_ns:
         parts = f"duration {shown(throughput.duration)} + omit {shown(throughput.omit)}"
         parts += f" + 2 × margin {shown(throughput.margin)}"

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from bandwitness.settings import Duration, Rate, Size, parse_time_of_day
+from bandwitness.v1.plan_pb2 import WINDOW_KIND_OTHER
 
 SECOND = 1_000_000_000
 DAY_S = 86_400
@@ -181,6 +182,7 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     mss: Annotated[int, msgspec.Meta(ge=0, le=9000)] = 0
     dscp: Annotated[int, msgspec.Meta(ge=0, le=63)] = 0
     planned: Count = 5  # per pair, window and day
+    around_the_clock: Annotated[int, msgspec.Meta(ge=0, le=12)] = 2  # per pair and day, outside of both windows
     uplink_tokens: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     slot: Duration | None = None  # length of a slot; without it hold_ns + 1 s, which leaves room for the offset
     margin: Duration = Duration(2 * SECOND)
@@ -193,6 +195,10 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     def hold_ns(self) -> int:
         """How long one test holds its tokens: margin, omit, duration, margin."""
         return self.duration + self.omit + 2 * self.margin
+
+    def tests_in(self, window: int) -> int:
+        """Tests of a pair and day in one kind of window (``WindowKind``)."""
+        return self.around_the_clock if window == WINDOW_KIND_OTHER else self.planned
 
     @property
     def slot_ns(self) -> int:

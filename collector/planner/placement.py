@@ -13,10 +13,10 @@ from collector.config import Throughput
 from collector.planner import PlanError
 from collector.planner.calendar import Calendar
 from collector.planner.endpoints import Pair, PlacedEndpoint
-from collector.windows import OFFPEAK, PEAK, SECOND, Occurrence, SiteWindows
+from collector.windows import OFFPEAK, OTHER, PEAK, SECOND, Occurrence, SiteWindows
 
 MS = SECOND // 1000
-KIND_NAMES = {PEAK: "peak", OFFPEAK: "off-peak"}
+KIND_NAMES = {PEAK: "peak", OFFPEAK: "off-peak", OTHER: "rest"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,18 @@ class WindowClass:
 
 @dataclass(frozen=True, slots=True)
 class DayWindow:
-    """All spans of one kind on one day of one class."""
+    """All spans of one kind on one day of one class.
+
+    The rest of a day meets the windows and the rest of every other class, all day long. So that it can be placed
+    without knowing theirs, classes take turns (``turn`` of ``turns``) on slots that are the same for all.
+    """
 
     of: WindowClass
     kind: int
     day: str
     spans: tuple[Occurrence, ...]
+    turn: int = 0
+    turns: int = 1
 
     @property
     def length_ns(self) -> int:
@@ -63,6 +69,13 @@ class DayWindow:
 
     def slots(self, slot_ns: int) -> list[int]:
         """Start of each slot that fits."""
+        if self.kind == OTHER:
+            return [
+                index * slot_ns
+                for span in self.spans
+                for index in range(-(-span.start_ns // slot_ns), span.end_ns // slot_ns)
+                if index % self.turns == self.turn
+            ]
         return [
             span.start_ns + index * slot_ns
             for span in self.spans
@@ -119,8 +132,10 @@ class Placement:
             share = range(number * len(slots) // total, (number + 1) * len(slots) // total)
             slot = share[self._random("slot", window.kind, window.day, number) % len(share)]
             if self._calendar is not None:
-                slot = self._free_slot(self._calendar, window, pairs, slots, near=slot, used=used)
-                used.add(slot)
+                free = self._free_slot(self._calendar, window, pairs, slots, near=slot, used=used)
+                if free is None:
+                    continue
+                used.add(slot := free)
             for pair in pairs:
                 start_ns = slots[slot] + self._throughput.margin + self._offset_ns(window, pair, ordinal)
                 if self._calendar is not None:
@@ -142,7 +157,12 @@ class Placement:
         *,
         near: int,
         used: set[int],
-    ) -> int:
+    ) -> int | None:
+        """The free slot that is nearest. None only in the rest of a day, which is no reason to refuse a fleet.
+
+        Raises:
+            PlanError: there is none.
+        """
         tokens = [token for pair in pairs for token in pair.tokens]
         for distance in range(len(slots)):
             for slot in dict.fromkeys((near - distance, near + distance)):
@@ -150,6 +170,8 @@ class Placement:
                     continue
                 if calendar.is_free(tokens, slots[slot], slots[slot] + self._throughput.slot_ns):
                     return slot
+        if window.kind == OTHER:
+            return None
         problem = (
             f"the throughput tests of {window.of.sites} find no room in the {KIND_NAMES[window.kind]} window of "
             f"{window.day} beside those of other sites: {len(slots)} slots, {len(used)} used by its own; make the "

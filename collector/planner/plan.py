@@ -244,7 +244,7 @@ def _keep_frozen(
             f"{withdrawn} slots planned before are withdrawn: their nodes or their profile are no longer planned"
         )
     for row, slot in slots:
-        if row.start_time_ns < frozen_until_ns or had[_test_of(row)] >= config.measure.throughput.planned:
+        if row.start_time_ns < frozen_until_ns or had[_test_of(row)] >= config.measure.throughput.tests_in(row.window):
             continue
         if calendar.is_free(row.tokens, row.start_time_ns - row.margin_ns, row.end_time_ns):
             kept.append((row, slot))

@@ -3,6 +3,9 @@
 Both windows of a day have the same rounds: the same pairs, as often, with the same tests beside them. Sites whose
 windows differ make classes of pairs with windows of their own (peak if either end is in its peak, off-peak only if both
 are). Classes share NICs and links, so each finds room beside those whose window began before.
+
+Outside of both windows a few tests a day show what the rest of the day looks like: the rule that compares blocks of
+four hours needs them. They are left out, and that is noted, where they do not fit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +19,17 @@ from collector.planner.endpoints import Pair, PlacedEndpoint, placed_endpoints
 from collector.planner.pairs import pairs_of_day
 from collector.planner.placement import KIND_NAMES, DayWindow, Placement, PlannedTest, WindowClass
 from collector.planner.rounds import rounds
-from collector.windows import DAY_S, OFFPEAK, PEAK, SECOND, Occurrence, SiteWindows, occurrences_of_pair
+from collector.windows import (
+    DAY_S,
+    OFFPEAK,
+    OTHER,
+    PEAK,
+    SECOND,
+    Occurrence,
+    SiteWindows,
+    occurrences_of_pair,
+    rest_of_pair,
+)
 
 Key = tuple[object, ...]  # of a WindowClass
 
@@ -59,32 +72,77 @@ class _Builder:
         self._notes: list[str] = []
 
     def build(self, from_ns: int, to_ns: int) -> Timetable:
-        windows = self._windows(from_ns, to_ns)
+        classes = self._classes(from_ns)
+        windows = self._windows(classes, from_ns, to_ns)
         counts = self._counts(windows)
-        alone = len({window.of.key for window in windows}) == 1
+        alone = len(classes) == 1
         calendar = None if alone else Calendar(self._throughput.hold_ns, self._throughput.uplink_tokens)
         placement = Placement(self._throughput, self._seed, calendar)
+        rest = self._rest(classes, from_ns, to_ns)
+        spans = [span for window in rest for span in window.spans]
+        reach = min([from_ns, *(span.start_ns for span in spans)]), max([to_ns, *(span.end_ns for span in spans)])
         tests: list[PlannedTest] = []
-        for window in _reaching(windows, from_ns, to_ns):
+        for window in _reaching(windows, *reach):
             count = counts[window.of.key, window.day]
             if count < self._throughput.planned:
                 short = f"{count} instead of {self._throughput.planned} tests a pair and window: clocks change that day"
                 self._notes.append(f"{window.day}: {short}")
-            placed = placement.place(window, count, self._rounds_of(window.day).get(window.of.key, []))
-            tests += [test for test in placed if from_ns <= test.start_ns < to_ns]
-        return Timetable(tuple(sorted(tests, key=_order)), tuple(dict.fromkeys(self._notes)))
+            tests += placement.place(window, count, self._rounds_of(window.day).get(window.of.key, []))
+        for window in rest:
+            tests += self._place_rest(placement, window)
+        due = [test for test in tests if from_ns <= test.start_ns < to_ns]
+        return Timetable(tuple(sorted(due, key=_order)), tuple(dict.fromkeys(self._notes)))
 
-    def _windows(self, from_ns: int, to_ns: int) -> list[DayWindow]:
-        """The windows of all classes that have pairs, in order of start; from days before to days after, so that what
-        is asked for changes none of them."""
-        reach = (from_ns - 2 * DAY_S * SECOND, to_ns + 2 * DAY_S * SECOND)
+    def _classes(self, from_ns: int) -> Sequence[WindowClass]:
+        """Those that have pairs."""
         classes: dict[Key, WindowClass] = {}
         today = date.fromisoformat(next(iter(self._sites.values())).day_at(from_ns)).toordinal()
         for a, b in sorted({_sites_of(pair) for pair in self._pairs(today)}):
             of = WindowClass(self._sites[a], self._sites[b])
             classes.setdefault(of.key, of)
+        return tuple(classes.values())
+
+    def _rest(self, classes: Sequence[WindowClass], from_ns: int, to_ns: int) -> list[DayWindow]:
+        """The rest of each day that shares a moment with ``[from_ns, to_ns)``, class by class."""
+        if not self._throughput.around_the_clock:
+            return []
+        found: list[DayWindow] = []
+        for turn, of in enumerate(classes):
+            first = min(of.first, of.second, key=lambda windows: windows.site)
+            days: dict[str, list[Occurrence]] = {}
+            # Whole days, whatever part of them is asked for.
+            for span in rest_of_pair(
+                of.first, of.second, from_ns - 2 * DAY_S * SECOND, first.midnight_after(to_ns + DAY_S * SECOND)
+            ):
+                days.setdefault(span.day, []).append(span)
+            wanted = {first.day_at(from_ns), first.day_at(to_ns - 1)}
+            found += [
+                DayWindow(of, OTHER, day, tuple(spans), turn, len(classes))
+                for day, spans in days.items()
+                if min(wanted) <= day <= max(wanted)
+            ]
+        return found
+
+    def _place_rest(self, placement: Placement, window: DayWindow) -> list[PlannedTest]:
+        together = self._rounds_of(window.day).get(window.of.key, [])
+        wanted = self._throughput.around_the_clock
+        room = len(window.slots(self._throughput.slot_ns))
+        count = min(wanted, room // len(together)) if together else 0
+        placed = placement.place(window, count, together) if count else []
+        missing = wanted * sum(map(len, together)) - len(placed)
+        if missing:
+            self._notes.append(
+                f"{window.day}: {missing} of the tests outside of the windows find no room, between {window.of.sites}: "
+                f"{len(together)} rounds × {wanted} (around_the_clock), {room} slots"
+            )
+        return placed
+
+    def _windows(self, classes: Sequence[WindowClass], from_ns: int, to_ns: int) -> list[DayWindow]:
+        """The windows of all classes, in order of start; from days before to days after, so that what is asked for
+        changes none of them."""
+        reach = (from_ns - 3 * DAY_S * SECOND, to_ns + 3 * DAY_S * SECOND)
         windows: list[DayWindow] = []
-        for of in classes.values():
+        for of in classes:
             spans: dict[tuple[int, str], list[Occurrence]] = {}
             for occurrence in occurrences_of_pair(of.first, of.second, *reach):
                 spans.setdefault((occurrence.kind, occurrence.day), []).append(occurrence)

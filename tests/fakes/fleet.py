@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from collector.config import Config, read_config
 
-DEMO_MEASURE = "measure: {throughput: {duration: 1s, omit: 0s, margin: 400ms, slot: 2s}}"
+ONLY_WINDOWS = "measure: {throughput: {around_the_clock: 0}}"
+DEMO_MEASURE = "measure: {throughput: {duration: 1s, omit: 0s, margin: 400ms, slot: 2s, around_the_clock: 0}}"
 DEMO_WINDOWS = {"offpeak": "12:30:05-12:31:45", "peak": "12:31:45-12:33:25"}  # 100 s each
 
 
@@ -15,7 +16,7 @@ def fleet(
     windows: Mapping[str, str] | Mapping[str, Mapping[str, str]] | None = None,
     zones: Mapping[str, str] | None = None,
     client_only: Sequence[str] = (),
-    rest: str = "",
+    rest: str = ONLY_WINDOWS,
 ) -> Config:
     """A fleet with so many hosts in each rack; ``racks`` of the site ``a``, or by site.
 
@@ -25,7 +26,7 @@ def fleet(
         windows: ``{"peak": …, "offpeak": …}`` of all sites, or by site; the defaults without it.
         zones: time zone by site; UTC without it.
         client_only: nodes that nobody can connect to.
-        rest: further YAML, such as ``measure``.
+        rest: further YAML; without it tests are planned in the windows only.
     """
     sites = dict(racks) if isinstance(racks, Mapping) else {"a": racks}
     lines = ["sites:"]

@@ -226,9 +226,7 @@ def test_a_store_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
 
 
 def test_a_fleet_that_does_not_fit_is_refused_with_the_arithmetic(tmp_path: Path) -> None:
-    assert "cannot be measured as configured" in refused(
-        written(tmp_path, more="measure: {throughput: {planned: 1000}}")
-    )
+    assert "cannot be measured as configured" in refused(written(tmp_path, more="measure: {throughput: {slot: 1h}}"))
 
 
 @pytest.fixture

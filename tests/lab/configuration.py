@@ -112,6 +112,7 @@ def collector_file(
                 "streams": 4,
                 "congestion_control": "cubic",
                 "planned": measuring.planned,
+                "around_the_clock": 0,
                 "slot": measuring.slot,
                 "margin": measuring.margin,
             },

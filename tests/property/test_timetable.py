@@ -9,7 +9,7 @@ from collector.config import Config
 from collector.planner import PlanError
 from collector.planner.pairs import EVERY_PAIR_UP_TO
 from collector.planner.plan import Plans, build_plans
-from collector.windows import OFFPEAK, PEAK, SiteWindows, kind_of_pair
+from collector.windows import OFFPEAK, OTHER, PEAK, SiteWindows, kind_of_pair
 from tests.fakes.fleet import fleet
 from tests.fakes.timetable import assert_no_token_is_held_beyond_its_capacity
 
@@ -38,9 +38,11 @@ def fleets(draw: st.DrawFn) -> Config:
             "peak": f"{clock(34 + shift)}-{clock(44 + shift)}",
             "offpeak": f"{clock(shift)}-{clock(shift + 12)}",
         }
+    planned = draw(st.integers(1, 6))
     nodes = [f"a{rack}-1" for rack in range(1, len(sites["a"]) + 1)]
     rest = (
-        f"measure: {{seed: {draw(st.integers(0, 99))}, throughput: {{planned: {draw(st.integers(1, 6))}, "
+        f"measure: {{seed: {draw(st.integers(0, 99))}, throughput: {{planned: {planned}, "
+        f"around_the_clock: {draw(st.integers(0, 12 - 2 * planned))}, "
         f"uplink_tokens: {draw(st.integers(1, 3))}, duration: {draw(st.integers(1, 10))}s, ports: 4}}}}"
     )
     zone = draw(st.sampled_from(["UTC", "Asia/Shanghai", "America/New_York"]))
@@ -93,6 +95,7 @@ def test_each_pair_is_tested_as_often_in_peak_as_in_offpeak(config: Config) -> N
         paths = {path for path, of_day, _ in counts if of_day == day}
         for path in paths:
             assert counts[path, day, PEAK] == counts[path, day, OFFPEAK] == config.measure.throughput.planned
+            assert counts[path, day, OTHER] == config.measure.throughput.around_the_clock
 
 
 @given(config=fleets())

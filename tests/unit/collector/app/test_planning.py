@@ -136,7 +136,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_a_fleet_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    huge = TEXT + "measure: {throughput: {planned: 1000}}\n"
+    huge = TEXT + "measure: {throughput: {slot: 1h}}\n"
     async with life(tmp_path, FakeClock(), config=read_config(huge, "collector.yaml")) as one:
         with pytest.raises(PlanError):
             await one.start()

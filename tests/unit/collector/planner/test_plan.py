@@ -87,7 +87,7 @@ def test_a_client_only_node_never_serves_and_the_path_keeps_the_direction_of_the
 
 @pytest.mark.parametrize("ports", [2, 3, 32])
 def test_a_server_has_another_port_in_its_next_slot(ports: int) -> None:
-    rest = f"measure: {{throughput: {{ports: {ports}, planned: 20}}}}"
+    rest = f"measure: {{throughput: {{ports: {ports}, planned: 6, around_the_clock: 0}}}}"
     slots = build_plans(fleet([4, 4], rest=rest), NOON).slots
     for node in {row.server.node for row in slots}:
         of_window = [row for row in slots if row.server.node == node and row.window == slots[0].window]

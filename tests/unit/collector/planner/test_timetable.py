@@ -10,7 +10,7 @@ from collector.planner import PlanError
 from collector.planner.placement import PlannedTest
 from collector.planner.plan import build_plans
 from collector.planner.timetable import needed_ns, plan_tests
-from collector.windows import OFFPEAK, PEAK
+from collector.windows import OFFPEAK, OTHER, PEAK
 from tests.fakes.fleet import DEMO_WINDOWS, demo_fleet, fleet
 from tests.fakes.timetable import assert_no_token_is_held_beyond_its_capacity
 
@@ -142,11 +142,13 @@ def test_a_fleet_that_cannot_fit_is_refused_with_the_arithmetic() -> None:
 
 
 def test_a_night_cut_short_by_the_clock_costs_both_windows_of_that_day_the_same() -> None:
-    rest = "measure: {throughput: {planned: 80}}"  # 80 × 10 × 17 s: fits into four hours, not into three
+    rest = (
+        "measure: {throughput: {planned: 6, slot: 220s, around_the_clock: 0}}"  # 6 × 10 × 220 s: fits into 4 h, not 3
+    )
     config = fleet((2, 2), zones={"a": "Europe/Amsterdam"}, rest=rest)
     table = plan_tests(config, at("2026-03-28T23:00"), at("2026-03-29T22:00"))
-    assert table.notes == ("2026-03-29: 63 instead of 80 tests a pair and window: clocks change that day",)
-    expected = {(OFFPEAK, "2026-03-29"): 63, (PEAK, "2026-03-29"): 63}
+    assert table.notes == ("2026-03-29: 4 instead of 6 tests a pair and window: clocks change that day",)
+    expected = {(OFFPEAK, "2026-03-29"): 4, (PEAK, "2026-03-29"): 4}
     assert all(of_pair == expected for of_pair in counts(table.tests).values())
 
 
@@ -224,3 +226,37 @@ def test_sites_that_find_no_room_beside_each_other_are_refused() -> None:
     rest = "measure: {throughput: {duration: 1s, omit: 0s, margin: 400ms, slot: 2s}}"
     with pytest.raises(PlanError, match=r"find no room|do not fit"):
         plan_tests(fleet({"a": [3, 1], "b": [3, 1]}, windows=windows, rest=rest), NOON, NOON + DAY)
+
+
+def test_the_rest_of_the_day_gets_a_few_tests_of_every_pair_and_no_more_than_twelve_a_day() -> None:
+    config = fleet((2, 2), rest="")
+    slots = build_plans(config, at("2026-12-01T00:00") - HOUR, horizon_ns=25 * HOUR).slots
+    assert_no_token_is_held_beyond_its_capacity(slots, config)
+    of_day = Counter((slot.path_id, slot.window) for slot in slots if slot.day == "2026-12-01")
+    assert len(of_day) == 12 * 3
+    assert all(count == (2 if window == OTHER else 5) for (_, window), count in of_day.items())
+    hours = {slot.start_time_ns // HOUR % 24 for slot in slots if slot.window == OTHER}
+    assert not hours & {2, 3, 4, 5, 19, 20, 21, 22}
+    assert min(hours) < 6
+    assert max(hours) > 12
+
+
+def test_tests_outside_of_the_windows_that_find_no_room_are_left_out_and_noted() -> None:
+    windows = {"peak": "12:00-23:30", "offpeak": "00:00-11:30"}  # an hour is left: 14 slots for 2 × 10 rounds
+    config = fleet((2, 2), windows=windows, rest="measure: {throughput: {slot: 240s}}")
+    table = plan_tests(config, at("2026-12-01T00:00"), at("2026-12-02T00:00"))
+    assert Counter(test.kind for test in table.tests) == {PEAK: 60, OFFPEAK: 60, OTHER: 12}
+    [note] = table.notes
+    assert note.startswith("2026-12-01: 12 of the tests outside of the windows find no room")
+
+
+def test_sites_with_other_windows_share_the_rest_of_the_day_without_collision() -> None:
+    windows = {
+        "a": {"peak": "19:00-23:00", "offpeak": "02:00-06:00"},
+        "b": {"peak": "10:00-14:00", "offpeak": "03:00-07:00"},
+    }
+    config = fleet({"a": (2,), "b": (2,)}, windows=windows, rest="")
+    slots = build_plans(config, NOON, horizon_ns=2 * DAY).slots
+    assert_no_token_is_held_beyond_its_capacity(slots, config)
+    counted = Counter((slot.path_id, slot.window) for slot in slots if slot.day == "2026-12-02")
+    assert {count for (_, window), count in counted.items() if window == OTHER} == {2}
