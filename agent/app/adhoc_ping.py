@@ -8,6 +8,7 @@ from agent.app.adhoc import Asked, Run, denied, label, print_json, print_remarks
 from agent.clock import SystemClock
 from agent.probe.icmp import EchoSession
 from agent.probe.resolve import Resolver
+from agent.probe.targets import TargetRefusedError, path_of
 from agent.result import RoundTripBatch
 from bandwitness.v1.plan_pb2 import RoundTripTarget
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, Path
@@ -22,6 +23,9 @@ async def ping(hosts: Sequence[str], asked: Asked, out: TextIO) -> int:
     if session.rights.ipv4 is None and session.rights.ipv6 is None:
         return denied(f"{session.state().detail} (cure: {ICMP_CURE})", asked, out)
     found, faults = await resolve(hosts, asked.ip_version, clock, Resolver(clock))
+    refused = _refused(found, asked)
+    found = [place for place in found if place[0] not in refused]
+    faults |= refused
     for name, why in faults.items():
         say(asked, out, f"{name}: {why}")
     tallies = view.Tallies(asked.count)
@@ -51,6 +55,17 @@ async def ping(hosts: Sequence[str], asked: Asked, out: TextIO) -> int:
         print_remarks(session.state().detail, out)
     answered = len(tallies.by_path) == len(found) and all(tally.replied for tally in tallies.by_path.values())
     return 0 if found and not faults and answered else 1
+
+
+def _refused(found: Sequence[tuple[str, str]], asked: Asked) -> dict[str, str]:
+    """Name -> why it must not be probed, or cannot be from the source asked for."""
+    refused = {}
+    for name, address in found:
+        try:
+            path_of(_echo_target(name, address, asked), address)
+        except TargetRefusedError as error:
+            refused[name] = str(error)
+    return refused
 
 
 def _echo_target(name: str, address: str, asked: Asked) -> RoundTripTarget:

@@ -22,6 +22,11 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
+    def channel_target(self) -> str:
+        """The same for gRPC, which reads it as a URI: there a zone's percent sign is written %25 (RFC 6874)."""
+        return str(self).replace("%", "%25")
+
+    @property
     def loopback(self) -> bool:
         """Whether plain text stays inside this host."""
         try:

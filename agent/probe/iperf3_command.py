@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
+from agent.probe.zones import ZoneError, from_here
 from bandwitness.v1 import record_pb2 as pb
 from bandwitness.v1.plan_pb2 import Slot
 
@@ -80,12 +81,17 @@ def checked_profile(slot: Slot) -> pb.Profile:
         raise BadParametersError(f"port {slot.port}: 1024 to 65535")
     if not slot.client.address or not slot.server.address:
         raise BadParametersError("slot without client or server address")
+    try:
+        from_here(slot.server.address, slot.client.nic, peer=True)
+    except ZoneError as error:
+        raise BadParametersError(str(error)) from None
     return profile
 
 
 def client_arguments(slot: Slot, profile: pb.Profile, version: Version, *, connect_timeout_ms: int) -> list[str]:
     """Arguments of the client, without the program."""
-    arguments = ["-c", slot.server.address, "-B", slot.client.address, "-p", str(slot.port), "-J"]
+    server = from_here(slot.server.address, slot.client.nic, peer=True)
+    arguments = ["-c", server, "-B", slot.client.address, "-p", str(slot.port), "-J"]
     arguments += ["-t", str(profile.duration_ns // SECOND_NS), "-i", _interval_s(profile), "-P", str(profile.streams)]
     if profile.omit_ns:
         arguments += ["-O", str(profile.omit_ns // SECOND_NS)]

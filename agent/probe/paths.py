@@ -155,15 +155,18 @@ class PathBook:
                 wanted.setdefault(spec.path_id, spec)
                 continue
             answer = self._resolver.answer(name)
-            for address in answer.addresses:
-                if source_ip_version(target) in (0, 6 if ":" in address else 4):
-                    try:
-                        path = path_of(target, address, tcp_fallback=self._tcp_fallback)
-                    except TargetRefusedError as error:
-                        self._left_out.append(f"{name}: {error}")
-                        continue
-                    wanted.setdefault(path.path_id, path)
-            if answer.fault:
+            version = source_ip_version(target)
+            fitting = [found for found in answer.addresses if version in (0, 6 if ":" in found else 4)]
+            for address in fitting:
+                try:
+                    path = path_of(target, address, tcp_fallback=self._tcp_fallback)
+                except TargetRefusedError as error:
+                    self._left_out.append(f"{name}: {error}")
+                    continue
+                wanted.setdefault(path.path_id, path)
+            if answer.addresses and not fitting:
+                self._left_out.append(f"{name}: no IPv{version} address, as {target.source.address} would need")
+            if answer.fault or (answer.addresses and not fitting):
                 wanted.setdefault(spec.path_id, spec)
         return wanted
 

@@ -50,7 +50,12 @@ def system_lookup(name: str) -> Sequence[str]:
         OSError: (socket.gaierror) no answer, or an answer without addresses.
     """
     found = socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM, flags=socket.AI_ADDRCONFIG)
-    return sorted({str(entry[4][0]) for entry in found}, key=lambda address: (":" in address, address))
+    return sorted({_spelled(*entry[4]) for entry in found}, key=lambda address: (":" in address, address))
+
+
+def _spelled(host: str | int, _port: object, _flow: int | bytes = 0, scope: int = 0) -> str:
+    """With the zone that the name was looked up in, or that its answer has (link-local addresses)."""
+    return f"{host}%{socket.if_indextoname(scope)}" if scope else str(host)
 
 
 class Resolver:

@@ -14,7 +14,8 @@ from agent.probe.paths import MAX_PATHS, MAX_RATE, MAX_REMEMBERED
 from agent.probe.stamp_admission import PORT
 from agent.probe.stamp_packet import BASE_BYTES, MAX_BYTES
 from agent.probe.stamp_socket import PortSource
-from agent.probe.targets import MAX_INTERVAL_NS, MAX_WAITING_NS, MIN_WAITING_NS
+from agent.probe.targets import MAX_INTERVAL_NS, MAX_WAITING_NS, MIN_WAITING_NS, read_address
+from agent.probe.zones import ZoneError, from_here
 from agent.result import RoundTripBatch
 from bandwitness.v1.record_pb2 import PACKET_OUTCOME_SKIPPED, PACKET_OUTCOME_UNRESOLVED
 
@@ -74,6 +75,13 @@ def refusal(path: StampPath) -> str:
         return f"{path.address} is not the address of one host"
     if parsed.version != path.ip_version:
         return f"{path.address} is not of IP version {path.ip_version}"
+    source = read_address(path.source_address)
+    if path.source_address and (source is None or source.version != path.ip_version):
+        return f"{path.address} cannot be reached from {path.source_address}: not an address of its IP version"
+    try:
+        from_here(path.address, path.nic)
+    except ZoneError as error:
+        return str(error)
     return ""
 
 

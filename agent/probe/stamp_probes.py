@@ -15,6 +15,7 @@ from agent.probe.stamp_ports import HOUR_NS, MAX_PORTS, rotating_ports
 from agent.probe.stamp_sender import StampSession
 from agent.probe.stamp_socket import KernelSenderSocket, SenderOpener
 from agent.probe.targets import read_address
+from agent.probe.zones import ZoneError, from_here
 from agent.result import OneWayBatch, PartState, RoundTripBatch
 from bandwitness.identity import canonical, short_id
 from bandwitness.v1.plan_pb2 import StampTarget
@@ -25,6 +26,10 @@ def paths_of(target: StampTarget, wall_ns: int) -> list[tuple[StampPath, bytes]]
     """The paths of one target in the hour of ``wall_ns``, each with its serialised Path. What must not be probed is
     refused later (``stamp_paths.refusal``)."""
     parsed = read_address(target.endpoint.address)
+    try:
+        reached = from_here(target.endpoint.address, target.source.nic, peer=True)
+    except ZoneError:
+        reached = target.endpoint.address
     path = Path(source=target.source, endpoint=target.endpoint)
     path.endpoint.address = target.endpoint.address if parsed is None else str(parsed)
     path.type_p.protocol = PROTOCOL_STAMP
@@ -39,7 +44,7 @@ def paths_of(target: StampTarget, wall_ns: int) -> list[tuple[StampPath, bytes]]
         definition = canonical(path)
         planned = StampPath(
             path_id=short_id(definition),
-            address=path.endpoint.address,
+            address=reached,
             ip_version=path.type_p.ip_version,
             source_port=port,
             source_address=target.source.address,

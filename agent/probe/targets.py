@@ -10,6 +10,7 @@ from sys import intern
 
 from agent.probe.echo_packet import MAX_PAYLOAD_BYTES, MIN_PAYLOAD_BYTES
 from agent.probe.pacing import MIN_INTERVAL_NS
+from agent.probe.zones import ZoneError, from_here
 from bandwitness.identity import canonical, short_id
 from bandwitness.v1.plan_pb2 import RoundTripTarget
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_TCP_CONNECT, Path
@@ -33,7 +34,7 @@ class PathSpec:
     path_id: int
     definition: bytes
     name: str  # what to resolve; empty for a literal address
-    address: str  # RFC 5952, with %zone; empty: unresolved
+    address: str  # RFC 5952, with %zone where link-local, as this host has to spell it; empty: unresolved
     ip_version: int  # 4, 6, or 0 where not known
     source_address: str  # empty: the kernel's choice
     nic: str  # empty: the kernel's choice
@@ -89,6 +90,10 @@ def path_of(target: RoundTripTarget, address: str, *, tcp_fallback: bool = False
     ip_version = parsed.version if parsed is not None else source_ip_version(target)
     if parsed is not None and source_ip_version(target) not in (0, ip_version):
         raise TargetRefusedError(f"{address} cannot be reached from {target.source.address}: other IP version")
+    try:
+        reached = from_here(address, target.source.nic, peer=target.HasField("endpoint"))
+    except ZoneError as error:
+        raise TargetRefusedError(str(error)) from None
     tcp = tcp_fallback or target.protocol == PROTOCOL_TCP_CONNECT
     if not tcp and target.protocol != PROTOCOL_ICMP_ECHO:
         raise TargetRefusedError(f"protocol {target.protocol} is no round-trip probe")
@@ -102,7 +107,7 @@ def path_of(target: RoundTripTarget, address: str, *, tcp_fallback: bool = False
         path.endpoint.address = text
     else:
         path.target.name = target.target.name or destination(target)
-        path.target.address = text
+        path.target.address = reached
     path.type_p.protocol = protocol
     path.type_p.ip_version = ip_version
     path.type_p.payload_bytes = payload
@@ -113,7 +118,7 @@ def path_of(target: RoundTripTarget, address: str, *, tcp_fallback: bool = False
         path_id=short_id(definition),
         definition=definition,
         name=name_to_resolve(target) or "",
-        address=text,
+        address=reached,
         ip_version=ip_version,
         source_address=intern(target.source.address),  # protobuf gives a new text for each target
         nic=intern(target.source.nic),

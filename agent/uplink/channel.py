@@ -57,13 +57,13 @@ def open_channel(
     if identity is None:
         if not address.loopback:
             raise PlainTextRefusedError(str(address))
-        return grpc.aio.insecure_channel(str(address), options)
+        return grpc.aio.insecure_channel(address.channel_target, options)
     if identity.server_name:
         options.append(("grpc.ssl_target_name_override", identity.server_name))
     credentials = grpc.ssl_channel_credentials(
         identity.ca.read_bytes(), identity.key.read_bytes(), identity.certificate.read_bytes()
     )
-    return grpc.aio.secure_channel(str(address), credentials, options)
+    return grpc.aio.secure_channel(address.channel_target, credentials, options)
 
 
 class Backoff:

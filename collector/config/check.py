@@ -8,7 +8,7 @@ default or None and raises no fault of its own here.
 import difflib
 import re
 from collections.abc import Iterator, Sequence
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv6Address, ip_address
 from zoneinfo import ZoneInfo, available_timezones
 
 from bandwitness.settings import Place, dotted
@@ -25,6 +25,7 @@ from collector.config.schema import (
     parse_listen,
     parse_window,
 )
+from collector.config.target_check import address_of, target_faults
 
 Faults = Iterator[tuple[Place, str]]
 
@@ -50,9 +51,8 @@ def faults(config: Config) -> Faults:
             yield (*place, "name"), "the collector bears this name already: each signs under its own"
         yield from _endpoints(place, node)
     yield from _doubled(list(_addresses(nodes)))
-    lanes = {endpoint.lane for _, node in nodes for endpoint in node.endpoints or () if endpoint is not None}
     for place, target in targets:
-        yield from _target(place, target, site_names, lanes)
+        yield from _target(place, target, site_names, nodes)
     yield from _units(units, nodes)
     yield from measure_faults(config.measure)
     yield from rules_faults(config.rules, config.measure)
@@ -163,13 +163,6 @@ def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
 # ---------------------------------------------------------------- nodes
 
 
-def _address(text: str) -> IPv4Address | IPv6Address | None:
-    try:
-        return ip_address(text)
-    except ValueError:
-        return None
-
-
 def _endpoints(place: Place, node: Node) -> Faults:
     if node.endpoints is None:
         return
@@ -191,7 +184,7 @@ def _endpoints(place: Place, node: Node) -> Faults:
                     f"{other} of this node is in lane {endpoint.lane} already: one NIC (or bond) a node and lane",
                 )
             continue
-        address = _address(endpoint.address) if endpoint.address is not None else None
+        address = address_of(endpoint.address) if endpoint.address is not None else None
         if address is None:
             continue
         key = (nic, endpoint.lane, address.version)
@@ -206,7 +199,7 @@ def _endpoints(place: Place, node: Node) -> Faults:
 def _endpoint(place: Place, endpoint: EndpointConfig) -> Faults:
     if endpoint.address is None:
         return
-    address = _address(endpoint.address)
+    address = address_of(endpoint.address)
     if address is None:
         examples = "10.0.1.11, 2001:db8::11 or fe80::11%ens1f0"
         yield (*place, "address"), f"expected an IPv4 or IPv6 address such as {examples}, found {endpoint.address!r}"
@@ -229,7 +222,7 @@ def _ipv6(place: Place, address: IPv6Address, nic: str) -> Faults:
 def _addresses(nodes: Sequence[tuple[Place, Node]]) -> Iterator[tuple[Place, str]]:
     for place, node in nodes:
         for index, endpoint in enumerate(node.endpoints or ()):
-            address = _address(endpoint.address) if endpoint is not None and endpoint.address is not None else None
+            address = address_of(endpoint.address) if endpoint is not None and endpoint.address is not None else None
             if address is not None and not address.is_link_local:  # those mean something on their own link only
                 yield (*place, "endpoints", index, "address"), str(address)
 
@@ -237,30 +230,14 @@ def _addresses(nodes: Sequence[tuple[Place, Node]]) -> Iterator[tuple[Place, str
 # ---------------------------------------------------------------- targets and units
 
 
-def _target(place: Place, target: TargetConfig, sites: frozenset[str] | None, lanes: set[str]) -> Faults:
+def _target(
+    place: Place, target: TargetConfig, sites: frozenset[str] | None, nodes: Sequence[tuple[Place, Node]]
+) -> Faults:
     yield from _unknown((*place, "site"), target.site, "site", sites)
-    if target.lane is not None and target.lane not in lanes:
-        yield (*place, "lane"), f"no node has an endpoint in lane {target.lane}"
-    literal = _address(target.address) if target.address is not None else None
-    if isinstance(literal, IPv6Address) and literal.ipv4_mapped is not None:
-        yield (*place, "address"), f"write the IPv4 address itself: {literal.ipv4_mapped}"
     if not target.probes:
         yield (*place, "probes"), "at least one probe is needed: echo, tcp_connect"
     yield from _doubled([((*place, "probes", index), probe) for index, probe in enumerate(target.probes)])
-    if target.address is None:
-        return
-    address = _address(target.address)
-    if address is None and not _is_host_name(target.address):
-        yield (*place, "address"), f"expected an address or a host name, found {target.address!r}"
-    elif address is not None and (address.is_unspecified or address.is_multicast):
-        yield (*place, "address"), f"expected the address of one host, found {target.address!r}"
-
-
-def _is_host_name(text: str) -> bool:
-    labels = text.removesuffix(".").split(".")
-    if len(text) > 253 or labels[-1].isdigit():  # 10.0.0.256 is a wrong address, not a name
-        return False
-    return all(re.fullmatch(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?", label) for label in labels)
+    yield from target_faults(place, target, [node for _, node in nodes])
 
 
 def _units(units: Sequence[tuple[Place, Unit]], nodes: Sequence[tuple[Place, Node]]) -> Faults:

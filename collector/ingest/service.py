@@ -182,11 +182,9 @@ async def start_server(
         options=list(options if options is not None else server_options()), maximum_concurrent_rpcs=MAX_STREAMS
     )
     server.add_generic_rpc_handlers((ingest.handlers(),))
+    uri = address.replace("%", "%25")  # gRPC reads it as one: a zone's percent sign is written %25 (RFC 6874)
     try:
-        if credentials is None:
-            port = server.add_insecure_port(address)
-        else:
-            port = server.add_secure_port(address, credentials)
+        port = server.add_insecure_port(uri) if credentials is None else server.add_secure_port(uri, credentials)
     except RuntimeError as error:
         raise ListenError(f"cannot listen on {address}: {error}") from error
     if port == 0:

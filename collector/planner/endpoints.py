@@ -30,6 +30,13 @@ class PlacedEndpoint:
     client_only: bool = False  # nobody can connect to it
 
     @property
+    def reach(self) -> tuple[str, int, str]:
+        """Endpoints that can reach each other have the same: lane, IP version, and the rack where the address is
+        link-local, because no link is larger than that for all that the labels say."""
+        link_local = self.ip_version == 6 and ip_address(self.address).is_link_local
+        return self.lane, self.ip_version, f"{self.site}/{self.rack}" if link_local else ""
+
+    @property
     def row(self) -> EndpointRow:
         return EndpointRow(self.node, self.nic, self.address, self.lane)
 
@@ -80,11 +87,11 @@ def placed_endpoints(config: Config) -> tuple[PlacedEndpoint, ...]:
     )
 
 
-def lanes(endpoints: Sequence[PlacedEndpoint]) -> dict[tuple[str, int], list[PlacedEndpoint]]:
-    """Endpoints that can reach each other: by lane and IP version, in the order given."""
-    found: dict[tuple[str, int], list[PlacedEndpoint]] = {}
+def lanes(endpoints: Sequence[PlacedEndpoint]) -> dict[tuple[str, int, str], list[PlacedEndpoint]]:
+    """Endpoints that can reach each other (``PlacedEndpoint.reach``), in the order given."""
+    found: dict[tuple[str, int, str], list[PlacedEndpoint]] = {}
     for endpoint in endpoints:
-        found.setdefault((endpoint.lane, endpoint.ip_version), []).append(endpoint)
+        found.setdefault(endpoint.reach, []).append(endpoint)
     return found
 
 

@@ -11,6 +11,7 @@ in all; with it, that is the interval of every target and the rate only a cap.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 
@@ -54,7 +55,7 @@ def pinglists(config: Config, endpoints: Sequence[PlacedEndpoint], day: int) -> 
         near: list[RoundTripTarget] = []
         far: list[RoundTripTarget] = []
         for endpoint in of_node[node.name]:
-            in_reach = by_lane[endpoint.lane, endpoint.ip_version]
+            in_reach = by_lane[endpoint.reach]
             for peer in peers(endpoint, in_reach, None if all_peers else day):
                 same_rack = (peer.site, peer.rack) == (endpoint.site, endpoint.rack)
                 (near if same_rack else far).append(_peer_probe(endpoint, peer, echo))
@@ -120,13 +121,17 @@ def _target_probes(
 
 
 def _source_for(endpoints: Sequence[PlacedEndpoint], target: TargetConfig) -> PlacedEndpoint | None:
-    """The endpoint a target is probed from: of the IP version of its address, unless it is a name; in the
-    target's lane, or else wan, management, the first."""
-    try:
-        version = ip_address(target.address).version
-    except ValueError:  # a name: the agent resolves it
-        version = None
-    fitting = [end for end in endpoints if version in {None, end.ip_version} and target.lane in {None, end.lane}]
+    """The endpoint a target is probed from: of the IP version of its address, unless it is a name, and on its link
+    where it is link-local; in the target's lane, or else wan, management, the first."""
+    version, zone = None, None
+    with suppress(ValueError):  # a name: the agent resolves it
+        address = ip_address(target.address)
+        version, zone = address.version, getattr(address, "scope_id", None)
+    fitting = [
+        end
+        for end in endpoints
+        if version in {None, end.ip_version} and zone in {None, end.nic} and target.lane in {None, end.lane}
+    ]
     preference = {"wan": 0, "management": 1}
     return min(fitting, key=lambda end: preference.get(end.lane, 2), default=None)
 

@@ -44,7 +44,7 @@ def stamplists(config: Config, endpoints: Sequence[PlacedEndpoint], day: int) ->
     far: dict[str, list[StampTarget]] = {node.name: [] for node in config.nodes}
     senders: dict[str, set[str]] = {node.name: set() for node in config.nodes}
     for source in endpoints:
-        in_reach = by_lane[source.lane, source.ip_version]
+        in_reach = by_lane[source.reach]
         for turn, chosen in enumerate(days):
             for peer in peers(source, in_reach, chosen):
                 senders[peer.node].add(source.address)

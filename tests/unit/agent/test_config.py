@@ -83,6 +83,11 @@ def test_addresses(text: str, address: Address) -> None:
     assert str(address) == text
 
 
+def test_grpc_is_given_a_zone_as_its_uris_have_it() -> None:
+    """It takes ``%ab0`` for an encoded byte."""
+    assert parse_address("[fe80::1%ab0]:7443").channel_target == "[fe80::1%25ab0]:7443"
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -50,6 +50,15 @@ def test_forward() -> None:
     )
 
 
+def test_a_link_local_server_is_reached_by_the_clients_device() -> None:
+    slot = make_slot(make_profile())
+    slot.client.address, slot.client.nic = "fe80::1%eth0", "eth0"
+    slot.server.address, slot.server.nic = "fe80::2%eth7", "eth7"
+    words = client_arguments(slot, checked_profile(slot), V312, connect_timeout_ms=900)
+    assert words[:4] == ["-c", "fe80::2%eth0", "-B", "fe80::1%eth0"]
+    assert "fe80::2%eth7" in server_arguments(slot, checked_profile(slot))
+
+
 def test_reverse_alone_may_have_a_receive_timeout() -> None:
     assert client(make_profile(), reverse=True).endswith("-R -C cubic --connect-timeout 900 --rcv-timeout 5000")
 
@@ -85,6 +94,10 @@ def _no_client(slot: Slot) -> None:
     slot.client.address = ""
 
 
+def _no_link(slot: Slot) -> None:
+    slot.server.address, slot.client.nic = "fe80::2%eth7", ""
+
+
 def _no_profile(slot: Slot) -> None:
     slot.profile = b"\xff\xff"
 
@@ -114,7 +127,10 @@ def test_a_profile_outside_the_limits_is_refused(changed: dict[str, object], wor
         checked_profile(make_slot(make_profile(**changed)))
 
 
-@pytest.mark.parametrize(("spoil", "word"), [(_no_client, "address"), (_no_profile, "profile"), (_low_port, "port")])
+@pytest.mark.parametrize(
+    ("spoil", "word"),
+    [(_no_client, "address"), (_no_link, "say on which link"), (_no_profile, "profile"), (_low_port, "port")],
+)
 def test_a_slot_that_cannot_be_run_is_refused(spoil: Callable[[Slot], None], word: str) -> None:
     slot = make_slot(make_profile())
     spoil(slot)

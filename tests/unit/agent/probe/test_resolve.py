@@ -223,6 +223,15 @@ async def test_case_21_target_name_with_several_or_changing_addresses() -> None:
         assert bench.session.state().state == "dns_failed"
 
 
+async def test_a_name_without_an_address_of_the_sources_version_is_unresolved_and_said() -> None:
+    async with zone(gateway_example=["2001:db8::10"]) as names:
+        bench = Bench(names, round_trip_target(NAME, source="192.0.2.1"))
+        bench.session.tick()
+        await until(lambda: bench.resolver.answer(NAME) != Answer())
+        assert bench.measure(3 * SECOND) == {"": [PACKET_OUTCOME_UNRESOLVED] * 3}
+        assert "no IPv4 address, as 192.0.2.1 would need" in bench.session.state().detail
+
+
 async def test_case_21_a_name_that_never_resolves_is_unresolved_not_lost() -> None:
     async with zone() as names:
         bench = Bench(names, round_trip_target(NAME))
@@ -284,6 +293,29 @@ def test_an_endpoint_destination_stays_an_endpoint() -> None:
     assert (path.endpoint.node, path.endpoint.lane, path.endpoint.address) == ("peer", "rail0", "192.0.2.9")
 
 
+def test_a_link_local_peer_keeps_its_own_spelling_and_is_reached_by_our_device() -> None:
+    target = round_trip_target("x", source="fe80::1%eth0", nic="eth0")
+    target.endpoint.node, target.endpoint.nic, target.endpoint.address = "peer", "eth7", "fe80::2%eth7"
+    spec = path_of(target, "fe80::2%eth7")
+    assert spec.address == "fe80::2%eth0"
+    assert Path.FromString(spec.definition).endpoint.address == "fe80::2%eth7"
+
+
+def test_a_link_local_target_gets_the_zone_of_its_source() -> None:
+    spec = path_of(round_trip_target("gw.example", source="2001:db8::1", nic="eth0"), "fe80::1")
+    assert spec.address == Path.FromString(spec.definition).target.address == "fe80::1%eth0"
+
+
+def test_the_zone_of_a_name_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [
+        (10, 2, 17, "", ("fe80::1", 0, 0, 1)),
+        (10, 2, 17, "", ("2001:db8::1", 0, 0, 0)),
+        (2, 2, 17, "", ("192.0.2.1", 0)),
+    ]
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: found)
+    assert system_lookup("gw.example") == ["192.0.2.1", "2001:db8::1", "fe80::1%lo"]
+
+
 @pytest.mark.parametrize(
     ("target", "address", "words"),
     [
@@ -292,6 +324,8 @@ def test_an_endpoint_destination_stays_an_endpoint() -> None:
         (round_trip_target("ff02::1"), "ff02::1", "one host"),
         (round_trip_target("0.0.0.0"), "0.0.0.0", "one host"),
         (round_trip_target("192.0.2.9", source="2001:db8::1"), "192.0.2.9", "other IP version"),
+        (round_trip_target("fe80::9"), "fe80::9", "say on which link"),
+        (round_trip_target("fe80::9%b0", nic="a0"), "fe80::9%b0", "on the link of b0, not of a0"),
         (round_trip_target("192.0.2.9", protocol=PROTOCOL_TCP_THROUGHPUT), "192.0.2.9", "no round-trip probe"),
     ],
 )

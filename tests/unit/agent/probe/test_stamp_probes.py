@@ -53,6 +53,14 @@ def test_each_source_port_is_a_path_of_its_own() -> None:
         assert (type_p.source_port, type_p.destination_port) == (path.source_port, 8620)
 
 
+def test_a_link_local_peer_is_reached_by_our_device_and_keeps_its_own_spelling() -> None:
+    far = target()
+    far.source.address, far.source.nic, far.endpoint.address = "fe80::1%eth0", "eth0", "fe80::2%eth7"
+    path, definition = paths_of(far, 0)[0]
+    assert (path.address, path.ip_version) == ("fe80::2%eth0", 6)
+    assert Path.FromString(definition).endpoint.address == "fe80::2%eth7"
+
+
 def test_an_hour_later_only_the_rotating_ports_are_others() -> None:
     now, later = (
         {path.path_id: path.source_port for path, _ in paths_of(target(), START_WALL_NS + hour * HOUR_NS)}

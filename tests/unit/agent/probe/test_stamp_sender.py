@@ -474,6 +474,9 @@ def test_an_old_reply_sent_again_is_a_mark_and_memory_is_bounded() -> None:
         ({"address": "224.0.0.1"}, "224.0.0.1 is not the address of one host"),
         ({"address": "255.255.255.255"}, "not the address of one host"),
         ({"address": "::1"}, "::1 is not of IP version 4"),
+        ({"address": "fe80::1", "ip_version": 6}, "say on which link"),
+        ({"source_address": "::1"}, "cannot be reached from ::1"),
+        ({"source_address": "eth0"}, "cannot be reached from eth0"),
     ],
 )
 def test_guards_refuse_and_the_others_go_on(changes: dict[str, object], reason: str) -> None:

@@ -41,5 +41,5 @@ def test_no_pair_where_neither_end_can_be_connected_to_or_both_are_one_host() ->
 def test_endpoints_stand_in_order_of_place_and_fall_into_lanes_and_racks() -> None:
     ends = placed_endpoints(fleet([2, 1], lanes=("storage", "rail0")))
     assert list(ends) == sorted(ends)
-    assert {lane: len(found) for lane, found in lanes(ends).items()} == {("rail0", 6): 3, ("storage", 6): 3}
+    assert {lane: len(found) for lane, found in lanes(ends).items()} == {("rail0", 6, ""): 3, ("storage", 6, ""): 3}
     assert {rack: len(found) for rack, found in racks(ends).items()} == {("a", "a1"): 4, ("a", "a2"): 2}

@@ -4,7 +4,7 @@ import pytest
 
 from bandwitness.v1.plan_pb2 import RoundTripTarget
 from bandwitness.v1.record_pb2 import Protocol
-from collector.config import Config
+from collector.config import Config, read_config
 from collector.planner import PlanError
 from collector.planner.endpoints import placed_endpoints
 from collector.planner.pinglists import Pinglists, pinglists
@@ -110,9 +110,9 @@ targets:
   - {name: gw, address: "2001:db8::1"}
   - {name: web, address: web.example, probes: [echo, tcp_connect], port: 8443, site: b}
   - {name: nas, address: "2001:db8::2", lane: storage}
-  - {name: old, address: 192.0.2.1}
+  - {name: far, address: far.example, site: c}
 """
-    found = lists(fleet({"a": [1], "b": [1]}, lanes=("storage", "rail0", "management"), rest=rest))
+    found = lists(fleet({"a": [1], "b": [1], "c": []}, lanes=("storage", "rail0", "management"), rest=rest))
     of_a = {target.target.name: target for target in found.targets["a1-1"] if target.HasField("target")}
     of_b = [target for target in found.targets["b1-1"] if target.target.name == "web"]
     assert {name: target.source.lane for name, target in of_a.items()} == {"gw": "management", "nas": "storage"}
@@ -121,4 +121,29 @@ targets:
         (Protocol.PROTOCOL_ICMP_ECHO, 0, 56),
         (Protocol.PROTOCOL_TCP_CONNECT, 8443, 0),
     ]
-    assert found.notes == ("no node has an endpoint that can probe the target old (site, lane, IP version)",)
+    assert found.notes == ("no node has an endpoint that can probe the target far (site, lane, IP version)",)
+
+
+LINKS = """
+sites: [{name: a}]
+nodes:
+  - {name: a1, site: a, rack: r1, endpoints: [{nic: eth1, address: "fe80::1%eth1"}]}
+  - {name: a2, site: a, rack: r1, endpoints: [{nic: eth2, address: "fe80::2%eth2"}]}
+  - {name: a3, site: a, rack: r2, endpoints: [{nic: eth1, address: "fe80::1%eth1"}]}
+  - {name: a4, site: a, rack: r1, endpoints: [{nic: eth1, address: "2001:db8::4"}]}
+targets:
+  - {name: leaf, address: "fe80::ff%eth1"}
+"""
+
+
+def test_link_local_endpoints_are_probed_from_their_own_rack_only() -> None:
+    found = lists(read_config(LINKS, "links")).targets
+    probed = {name: [peer for peer in peers(found[name]) if peer != "leaf"] for name in found}
+    assert probed == {"a1": ["a2"], "a2": ["a1"], "a3": [], "a4": []}
+    assert found["a1"][0].endpoint.address == "fe80::2%eth2"  # as it stands over there: the agent puts its own NIC
+
+
+def test_a_link_local_target_is_probed_by_who_has_that_link() -> None:
+    found = lists(read_config(LINKS, "links")).targets
+    probing = [name for name, targets in found.items() if any(target.HasField("target") for target in targets)]
+    assert probing == ["a1", "a3", "a4"]
