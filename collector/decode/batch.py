@@ -108,8 +108,11 @@ def _record(result: Decoded, entry: LogEntry, definitions: Definitions, index: i
     if (kind in _CONTROL_KINDS) != (entry.batch_class == BATCH_CLASS_CONTROL):
         _refuse(result, entry, "wrong_class", f"{kind} in class {entry.batch_class}", index)
         return
+    reader = _READERS.get(kind)
+    if reader is None:
+        return  # of a kind that gives no rows: it stays in the log
     try:
-        _READERS[kind](result, _source(entry, index), parsed, definitions)
+        reader(result, _source(entry, index), parsed, definitions)
     except UndefinedCountersError as error:
         _refuse(result, entry, "undefined_counters", str(error), index)
     except DefinitionError as error:

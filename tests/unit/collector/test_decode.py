@@ -148,6 +148,14 @@ def test_hop_limits_stand_beside_their_paths_and_are_absent_where_none_is_known(
     assert np.asarray(samples.hop_limits).tolist() == [61, 0]
 
 
+@pytest.mark.parametrize("kind", [field.name for field in pb.Record.DESCRIPTOR.oneofs_by_name["kind"].fields])
+def test_a_record_of_any_kind_is_read_or_refused_or_left_in_the_log(kind: str) -> None:
+    record = pb.Record()
+    getattr(record, kind).SetInParent()
+    for batch_class in (pb.BATCH_CLASS_EVIDENCE, pb.BATCH_CLASS_TELEMETRY, pb.BATCH_CLASS_CONTROL):
+        decoded(record, batch_class=batch_class)
+
+
 def test_an_empty_record_of_round_trips_is_fine() -> None:
     (samples,) = decoded(pb.Record(round_trip=pb.RoundTripColumns(base_time_ns=START_NS))).round_trips
     assert len(np.asarray(samples.outcomes)) == 0
