@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.app import adhoc_command
+from agent.app import adhoc_command, mark_command
 
 if TYPE_CHECKING:
     from agent.config import AgentConfig
@@ -23,6 +23,7 @@ examples:
   bandwitness-agent check --config agent.yaml --json
   bandwitness-agent run --config /etc/bandwitness/agent.yaml
   bandwitness-agent probe ping 10.0.1.12
+  bandwitness-agent mark begin --kind checkpoint --job llm-7b --step 500
 
 exit codes: 0 fine, 1 the thing asked failed, 2 wrong usage or configuration
 """
@@ -66,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         if name == "check":
             command.add_argument("--json", action="store_true", help="print one JSON object")
     adhoc_command.add_parsers(commands)
+    mark_command.add_parser(commands)
     return parser
 
 
@@ -79,9 +81,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bandwitness-agent {VERSION}")
         return 0
     if asked.command is None:
-        parser.error("a command is needed: run, check or probe")
+        parser.error("a command is needed: run, check, probe or mark")
     if asked.command == "probe":
         return adhoc_command.run(asked)
+    if asked.command == "mark":
+        return mark_command.run(asked)
     if asked.command == "check":
         return _check(asked.config, as_json=asked.json)
     return _run(asked.config)

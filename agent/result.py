@@ -168,6 +168,23 @@ class NicBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainerMark:
+    """A process on this host said that something began or ended."""
+
+    time_ns: int  # receipt, wall clock
+    said_time_ns: int | None  # the sender's clock
+    phase: int  # MarkPhase
+    kind: str
+    job: str
+    step: int | None
+    bytes: int | None
+    rank: int | None
+    labels: Sequence[tuple[str, str]]
+    user_id: int  # of the sender, as the kernel says
+    process_id: int  # 0: not visible from here
+
+
+@dataclass(frozen=True, slots=True)
 class PartState:
     """How one part of the agent is. ``state`` is one word, ``detail`` says what is missing and how to cure it."""
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from agent.app.parts import Part
 from agent.clock import Anchor, Clock, ClockEvent
 from agent.record import HeaderContext, Recorder, watermark_ns
-from agent.result import NicBatch, OneWayBatch, RoundTripBatch, SelfCheck, Status, ThroughputRun
+from agent.result import NicBatch, OneWayBatch, RoundTripBatch, SelfCheck, Status, ThroughputRun, TrainerMark
 from bandwitness.v1.record_pb2 import BATCH_CLASS_EVIDENCE, BATCH_CLASS_TELEMETRY
 
 DEFAULT_INTERVAL_NS = 2_000_000_000
@@ -54,6 +54,12 @@ class Doubter(Protocol):
     def drain(self) -> SelfCheck | None: ...
 
 
+class Marks(Protocol):
+    """The listener for marks."""
+
+    def drain(self) -> list[TrainerMark]: ...
+
+
 class Keeper(Protocol):
     """``spool.Journal``."""
 
@@ -69,7 +75,7 @@ class Flusher:
         recorder: takes the results.
         keeper: seals them into the spool.
         context: what the headers say of the moment.
-        probers, one_way, runs, counters: what is drained, each with the part that answers for it; what is in
+        probers, one_way, runs, counters, marks: what is drained, each with the part that answers for it; what is in
             ``one_way`` is not in ``probers``.
         status: the agent on itself.
         self_check: whether its own host stood in its way.
@@ -86,6 +92,7 @@ class Flusher:
         one_way: Sequence[tuple[Part, OneWay]] = (),
         runs: tuple[Part, Runs],
         counters: tuple[Part, Counters],
+        marks: tuple[Part, Marks],
         status: Callable[[], Status],
         self_check: tuple[Part, Doubter] | None = None,
     ) -> None:
@@ -97,6 +104,7 @@ class Flusher:
         self._one_way = one_way
         self._runs = runs
         self._counters = counters
+        self._marks = marks
         self._status = status
         self._self_check = self_check
         self._interval_ns = DEFAULT_INTERVAL_NS
@@ -161,6 +169,9 @@ class Flusher:
         part, runs = self._runs
         for run in part.guard([], runs.drain):
             part.guard(None, self._recorder.add_throughput_run, run)
+        part, listener = self._marks
+        for mark in part.guard([], listener.drain):
+            part.guard(None, self._recorder.add_mark, mark)
         part, counters = self._counters
         for read in part.guard([], counters.drain):
             part.guard(None, self._recorder.add_nic, read)

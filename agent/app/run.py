@@ -29,6 +29,7 @@ from agent.result import ClockReading, PartState, Status
 from agent.sample.clockstate import read_clock
 from agent.sample.cpuwait import read_cpu_times
 from agent.sample.hostload import read_process
+from agent.sample.mark import MarkListener, places
 from agent.sample.nic import NicSampler
 from agent.schedule import FileJournal, SlotRunner
 from agent.spool import Journal, Limits, Spool, SpoolError
@@ -75,6 +76,10 @@ class Agent:
         self.stamp = StampProbes(clock, clock_error=self._clock_error_ns)
         self.reflecting = StampReflecting(clock, clock_error=self._clock_error_ns)
         self.sampler = NicSampler(root, clock)
+        mark = config.mark
+        self.marks = MarkListener(
+            clock, places(mark.socket, config.state_dir) if mark.enabled else (), expiry_ns=mark.expiry_ns
+        )
         self.engine = Iperf3(clock, program=config.iperf3, root=root)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -130,6 +135,7 @@ class Agent:
         self._reflector = Part("stamp_reflector", clock, self.reflecting.run, self.reflecting.state)
         self._throughput = Part("throughput", clock, self._run_slots, self.slots.state)
         self._nic = Part("nic", clock, self.sampler.run, self.sampler.state)
+        self._marks = Part("marks", clock, self.marks.run, self.marks.state)
         self._uplink = Part("uplink", clock, self.uplink.run, self.uplink.state)
         self._plan = Part("plan", clock, self._follow_plans, lambda: self.keeper.state(clock.wall_ns()))
         self.flusher = Flusher(
@@ -141,6 +147,7 @@ class Agent:
             one_way=[(self._stamp, self.stamp)],
             runs=(self._throughput, self.slots),
             counters=(self._nic, self.sampler),
+            marks=(self._marks, self.marks),
             status=self._status,
             self_check=(self._self_check, self.checking),
         )
@@ -154,6 +161,7 @@ class Agent:
             self._reflector,
             self._throughput,
             self._nic,
+            self._marks,
             self._uplink,
             self._plan,
             self._flush,
@@ -174,7 +182,7 @@ class Agent:
             await asyncio.wait([tasks["throughput"]])
             await self.flusher.stop(tasks["flush"])
             await self._last_flush()
-            for name in ("echo", "self_check", "stamp", "stamp_reflector", "nic", "plan"):
+            for name in ("echo", "self_check", "stamp", "stamp_reflector", "nic", "marks", "plan"):
                 tasks[name].cancel()
             await self._farewell()
             tasks["uplink"].cancel()

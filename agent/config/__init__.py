@@ -44,6 +44,15 @@ class IdentityFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkConfig:
+    """The socket on which trainers are heard. ``socket`` None: the usual place, or the state directory."""
+
+    enabled: bool = True
+    socket: Path | None = None
+    expiry_ns: int = 1_800_000_000_000  # a mark that was never closed by then is taken for closed
+
+
+@dataclass(frozen=True, slots=True)
 class AgentConfig:
     """A whole valid configuration. ``sha256`` is that of the file's bytes and goes into every header."""
 
@@ -56,3 +65,4 @@ class AgentConfig:
     iperf3: str
     log_level: LogLevel
     sha256: bytes
+    mark: MarkConfig = MarkConfig()

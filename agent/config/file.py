@@ -19,11 +19,13 @@ from typing import Annotated
 
 import msgspec
 
-from agent.config import Address, AgentConfig, IdentityFiles, LogLevel
+from agent.config import Address, AgentConfig, IdentityFiles, LogLevel, MarkConfig
 from bandwitness.settings import Duration, Fault, Place, SettingsError, Size, load
 
 DAY_NS = 86_400_000_000_000
 MAX_COLLECTORS = 16
+MIN_MARK_EXPIRY_NS, MAX_MARK_EXPIRY_NS = 1_000_000_000, DAY_NS
+MAX_SOCKET_PATH_BYTES = 107  # sun_path without its closing zero
 Name = Annotated[
     str,
     msgspec.Meta(
@@ -51,6 +53,15 @@ class SpoolSection(msgspec.Struct, frozen=True, kw_only=True):
     max_age: Duration = Duration(14 * DAY_NS)
 
 
+class MarkSection(msgspec.Struct, frozen=True, kw_only=True):
+    """Where trainers say that a checkpoint begins or ends. An empty ``socket``: /run/bandwitness/mark.sock, or
+    mark.sock in the state directory where that cannot be had."""
+
+    enabled: bool = True
+    socket: str = ""
+    expiry: Duration = Duration(1_800_000_000_000)
+
+
 class AgentSection(msgspec.Struct, frozen=True, kw_only=True):
     name: Name
     state_dir: Text
@@ -59,6 +70,7 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True):
     spool: SpoolSection = SpoolSection()
     iperf3: Text = "iperf3"
     log_level: LogLevel = "info"
+    mark: MarkSection = MarkSection()
 
 
 class AgentFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +164,9 @@ def parse(text: str, source: str, base: Path, *, look: Look = look) -> AgentConf
         iperf3=str(base / section.iperf3) if "/" in section.iperf3 else section.iperf3,
         log_level=section.log_level,
         sha256=sha256(text.encode()).digest(),
+        mark=MarkConfig(
+            section.mark.enabled, base / section.mark.socket if section.mark.socket else None, int(section.mark.expiry)
+        ),
     )
 
 
@@ -181,6 +196,8 @@ def _collector_faults(section: AgentSection) -> Iterator[tuple[Place, str]]:
 def _file_faults(section: AgentSection, base: Path, look: Look) -> Iterator[tuple[Place, str]]:
     if section.spool.max_bytes < 2**20:
         yield ("agent", "spool", "max_bytes"), "expected 1MiB or more"
+    if section.mark is not None:
+        yield from _mark_faults(section.mark, base)
     if section.identity is None:
         return
     for key in ("ca", "certificate", "key"):
@@ -195,6 +212,13 @@ def _file_faults(section: AgentSection, base: Path, look: Look) -> Iterator[tupl
             continue
         if key == "key" and (fault := key_fault(facts, path)):
             yield ("agent", "identity", key), fault
+
+
+def _mark_faults(section: MarkSection, base: Path) -> Iterator[tuple[Place, str]]:
+    if section.expiry is not None and not MIN_MARK_EXPIRY_NS <= section.expiry <= MAX_MARK_EXPIRY_NS:
+        yield ("agent", "mark", "expiry"), "expected 1s to 1d"
+    if section.socket is not None and len(os.fsencode(base / section.socket)) > MAX_SOCKET_PATH_BYTES:
+        yield ("agent", "mark", "socket"), f"expected a path of at most {MAX_SOCKET_PATH_BYTES} bytes (unix(7))"
 
 
 def read(path: Path) -> AgentConfig:

@@ -24,6 +24,7 @@ from bandwitness.v1.record_pb2 import (
     RoundTripColumns,
     SelfCheck,
     ThroughputRun,
+    TrainerMark,
 )
 
 _MAX_RUN = (1 << 28) - 1  # outcome_run is 32 bits wide, 4 of them the outcome
@@ -252,6 +253,23 @@ def fill_gap(message: Gap, gap: result.Gap) -> None:
     if gap.records is not None:
         message.records = gap.records
     message.detail = _text(gap.detail)
+
+
+def fill_mark(message: TrainerMark, mark: result.TrainerMark) -> None:
+    """Writes what a trainer said; what it did not say stays absent."""
+    phase: Any = mark.phase
+    message.phase = phase
+    message.time_ns = mark.time_ns
+    message.kind = mark.kind
+    message.job = mark.job
+    for name in ("said_time_ns", "step", "bytes", "rank"):
+        value = getattr(mark, name)
+        if value is not None:
+            setattr(message, name, value)
+    message.label_name.extend(name for name, _ in mark.labels)
+    message.label_value.extend(value for _, value in mark.labels)
+    message.user_id = mark.user_id
+    message.process_id = mark.process_id
 
 
 def fill_status(message: AgentStatus, status: result.Status) -> None:

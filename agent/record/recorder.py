@@ -193,6 +193,12 @@ class Recorder:
         needed = [("counter_set", counter_set_id, definition)]
         self._add(BATCH_CLASS_TELEMETRY, _Pending(record, batch.base_time_ns, last, needed))
 
+    def add_mark(self, mark: result.TrainerMark) -> None:
+        """Adds what a trainer said."""
+        record = Record()
+        columns.fill_mark(record.trainer_mark, mark)
+        self._add(BATCH_CLASS_EVIDENCE, _Pending(record, mark.time_ns, mark.time_ns))
+
     def add_status(self, status: result.Status) -> None:
         """Adds the agent's word on itself."""
         record = Record()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import Address, AgentConfig, IdentityFiles
+from agent.config import Address, AgentConfig, IdentityFiles, MarkConfig
 from agent.config.apart import RefusedError, read_apart
 from agent.config.file import FileFacts, key_fault, look, parse, parse_address, read
 from bandwitness.settings import SettingsError
@@ -23,6 +23,7 @@ agent:
   spool: {max_bytes: 64MiB, max_age: 2d}
   iperf3: opt/iperf3
   log_level: debug
+  mark: {enabled: false, socket: mark.sock, expiry: 5m}
 """
 LOOPBACK = """\
 agent:
@@ -57,6 +58,7 @@ def test_everything_set() -> None:
         iperf3="/etc/bandwitness/opt/iperf3",
         log_level="debug",
         sha256=config.sha256,
+        mark=MarkConfig(enabled=False, socket=BASE / "mark.sock", expiry_ns=300 * 10**9),
     )
     assert len(config.sha256) == 32
 
@@ -66,6 +68,7 @@ def test_defaults() -> None:
     assert config.identity is None
     assert (config.spool_max_bytes, config.spool_max_age_ns) == (2**30, 14 * 86_400 * 10**9)
     assert (config.iperf3, config.log_level) == ("iperf3", "info")
+    assert config.mark == MarkConfig(enabled=True, socket=None, expiry_ns=1_800 * 10**9)
     assert [str(address) for address in config.collectors] == ["127.0.0.1:7443", "[::1]:7443", "localhost:7443"]
 
 
@@ -161,6 +164,14 @@ def test_faults_of_collectors_and_files_come_together() -> None:
         f"line 5:54 agent.identity.key: {key} can be read by others (mode 0644): chmod 600 {key}",
         "line 6:11 agent.spool.max_bytes: expected 1MiB or more",
         "line 8:3 agent.log_level: expected debug or info or warning or error, found 'loud'",
+    ]
+
+
+def test_marks_that_never_end_must_expire_and_a_socket_has_a_short_path() -> None:
+    text = FULL.replace("expiry: 5m", "expiry: 0s").replace("socket: mark.sock", f"socket: {'d' * 100}")
+    assert faults(text) == [
+        "line 9:26 agent.mark.socket: expected a path of at most 107 bytes (unix(7))",
+        f"line 9:{26 + 8 + 100 + 2} agent.mark.expiry: expected 1s to 1d",
     ]
 
 

@@ -19,6 +19,7 @@ from agent.result import (
     SelfCheck,
     Status,
     ThroughputRun,
+    TrainerMark,
 )
 from bandwitness.chain import ORIGIN
 from bandwitness.identity import canonical, short_id
@@ -102,6 +103,20 @@ class FakeDoubter:
         return SelfCheck(now - 2 * SECOND, now, 8, 1, reasons=("loopback_lost",))
 
 
+@dataclass
+class FakeMarks:
+    clock: FakeClock
+    waiting: int = 0
+    broken: bool = False
+
+    def drain(self) -> list[TrainerMark]:
+        if self.broken:
+            raise RuntimeError("socket")
+        waiting, self.waiting = self.waiting, 0
+        now = self.clock.wall_ns()
+        return [TrainerMark(now, None, pb.MARK_PHASE_BEGIN, "save", "j", None, None, None, (), 0, 0)] * waiting
+
+
 class FakeKeeper:
     """Seals into a list instead of a spool."""
 
@@ -141,9 +156,10 @@ class World:
         self.stamp = FakeStamp(self.clock)
         self.runs = FakeRuns()
         self.counters = FakeCounters(self.clock)
+        self.marks = FakeMarks(self.clock)
         self.parts = {
             name: Part(name, self.clock, asyncio.Event().wait)  # type: ignore[arg-type]
-            for name in ("echo", "tcp", "stamp", "runs", "nic", "self_check")
+            for name in ("echo", "tcp", "stamp", "runs", "nic", "marks", "self_check")
         }
         self.flusher = Flusher(
             self.clock,
@@ -154,6 +170,7 @@ class World:
             one_way=[(self.parts["stamp"], self.stamp)],
             runs=(self.parts["runs"], self.runs),
             counters=(self.parts["nic"], self.counters),
+            marks=(self.parts["marks"], self.marks),
             status=lambda: Status(self.clock.wall_ns(), 0, None, 0, (PartState("echo", True, "ok"),)),
             self_check=(self.parts["self_check"], FakeDoubter(self.clock)),
         )
@@ -267,3 +284,15 @@ async def test_a_stop_never_falls_into_a_flush() -> None:
     assert len(world.keeper.flushes) == 1
     await world.flusher.flush()  # the last one
     assert len(world.keeper.flushes) == 2
+
+
+async def test_marks_are_evidence_and_a_listener_that_fails_costs_nothing_else() -> None:
+    world = World()
+    world.marks.waiting = 2
+    await world.flusher.flush()
+    assert world.keeper.kinds[-1].count("trainer_mark") == 2
+    world.marks.broken = True
+    await world.flusher.flush()
+    assert "trainer_mark" not in world.keeper.kinds[-1]
+    assert {"round_trip", "nic"} <= set(world.keeper.kinds[-1])
+    assert world.parts["marks"].failures == 1
