@@ -79,6 +79,50 @@ class OneWayBatch:
     delays: Sequence[OneWayDelay] = ()
 
 
+class Hop(NamedTuple):
+    """One packet of a sweep over hop limits."""
+
+    hop_limit: int
+    outcome: int  # HopOutcome
+    address: str = ""  # who answered; empty: nobody
+    round_trip_delay_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RouteTrace:
+    """One sweep over hop limits with the flow of one path."""
+
+    path: bytes  # serialised Path
+    time_ns: int  # wall clock: sending of the first
+    reason: int  # TraceReason
+    request: str  # the plan's; empty: without one
+    hops: Sequence[Hop]
+    reached: bool
+
+
+class MtuTrial(NamedTuple):
+    """One size tried, don't-fragment set."""
+
+    payload_bytes: int  # behind the ICMP header
+    outcome: int  # MtuOutcome
+    sent: int
+    replied: int
+    reporter: str = ""
+    next_hop_mtu_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PathMtu:
+    """The largest packet that a path carries whole."""
+
+    path: bytes  # serialised Path
+    time_ns: int  # wall clock: sending of the first
+    trials: Sequence[MtuTrial]
+    mtu_bytes: int | None  # None: nothing came back at all
+    interface_mtu_bytes: int  # 0: not known
+    black_hole: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Interval:
     """One reporting interval of a throughput test, summed over its streams."""

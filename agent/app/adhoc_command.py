@@ -3,13 +3,15 @@
 import argparse
 import sys
 
-PING, STAMP, REFLECT = "ping", "stamp", "reflect"
+PING, STAMP, REFLECT, TRACE, MTU = "ping", "stamp", "reflect", "trace", "mtu"
 EXAMPLES = """\
 examples:
   bandwitness-agent probe ping 10.0.1.12 gpu-r2-01
   bandwitness-agent probe reflect --allow 10.0.1.11          (on 10.0.1.12)
   bandwitness-agent probe stamp 10.0.1.12 --ports 32         (on 10.0.1.11)
   bandwitness-agent probe stamp 10.0.1.12 --count 100 --interval 100ms --json
+  bandwitness-agent probe trace 10.0.2.12 --source 10.0.1.11
+  bandwitness-agent probe mtu 10.0.2.12
 
 exit codes: 0 every address answered, 1 not, or nothing could be sent, 2 wrong usage
 """
@@ -30,6 +32,22 @@ def add_parsers(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--source-port", type=_number(1024, 65472), metavar="P", help="the first; by default the ports the agent uses"
     )
     _add_common(stamp, count=20, interval="200ms", payload=44)
+    trace = _parser(probes, TRACE, "who answers on the way, hop after hop, with one flow")
+    trace.add_argument("host", metavar="HOST", help="address or name; the first address of a name is traced")
+    trace.add_argument(
+        "--max-hops", type=_number(1, 64), default=30, metavar="N", help="hop limit to stop at (default 30)"
+    )
+    trace.add_argument(
+        "--payload", type=_number(20, 8972), default=56, metavar="BYTES", help="behind the ICMP header (default 56)"
+    )
+    _add_endpoint(trace)
+    mtu = _parser(probes, MTU, "the largest packet that gets there whole, by don't-fragment echo")
+    mtu.add_argument("host", metavar="HOST", help="address or name; the first address of a name is tried")
+    mtu.add_argument(
+        "--size", type=_number(64, 16_000), nargs="+", default=[1472, 8972], metavar="BYTES",
+        help="payload sizes that are always tried, behind an IPv4 and an ICMP header (default 1472 8972)",
+    )  # fmt: skip
+    _add_endpoint(mtu)
     reflect = _parser(probes, REFLECT, "answer STAMP senders until interrupted, for a try")
     reflect.add_argument("--allow", metavar="ADDR", nargs="+", required=True, help="addresses that are answered")
     reflect.add_argument(
@@ -50,6 +68,8 @@ def run(asked: argparse.Namespace) -> int:
             from agent.app.adhoc_reflect import reflect  # noqa: PLC0415
 
             return asyncio.run(reflect(asked.allow, asked.listen, asked.port, sys.stdout, as_json=asked.json))
+        if asked.probe in (TRACE, MTU):
+            return asyncio.run(_feel_out(asked))
         common = Asked(
             count=asked.count or None,
             interval_ns=asked.interval,
@@ -74,6 +94,15 @@ def run(asked: argparse.Namespace) -> int:
         return 2
 
 
+async def _feel_out(asked: argparse.Namespace) -> int:
+    from agent.app.adhoc_way import Wish, mtu, trace  # noqa: PLC0415
+
+    wish = Wish(asked.host, asked.wait, asked.dscp, asked.ip_version, asked.source, asked.json)
+    if asked.probe == TRACE:
+        return await trace(wish, sys.stdout, max_hops=asked.max_hops, payload_bytes=asked.payload)
+    return await mtu(wish, sys.stdout, sizes=asked.size)
+
+
 def _parser(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, summary: str
 ) -> argparse.ArgumentParser:
@@ -96,12 +125,16 @@ def _add_common(parser: argparse.ArgumentParser, *, count: int, interval: str, p
         help=f"between two packets of one path, 20ms or more (default {interval})",
     )  # fmt: skip
     parser.add_argument(
-        "--wait", type=_duration(10_000_000, 10_000_000_000), default="1s", metavar="T",
-        help="after this a packet is lost, 10s or less (default 1s)",
-    )  # fmt: skip
-    parser.add_argument(
         "--payload", type=_number(20, 8972), default=payload, metavar="BYTES",
         help=f"behind the ICMP or UDP header (default {payload})",
+    )  # fmt: skip
+    _add_endpoint(parser)
+
+
+def _add_endpoint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--wait", type=_duration(10_000_000, 10_000_000_000), default="1s", metavar="T",
+        help="after this a packet is lost, 10s or less (default 1s)",
     )  # fmt: skip
     parser.add_argument("--dscp", type=_number(0, 63), default=0, help="of the packets (default 0)")
     parser.add_argument("--source", metavar="ADDR", default="", help="address of this host to send from")

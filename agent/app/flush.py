@@ -11,7 +11,17 @@ from typing import Protocol
 from agent.app.parts import Part
 from agent.clock import Anchor, Clock, ClockEvent
 from agent.record import HeaderContext, Recorder, watermark_ns
-from agent.result import NicBatch, OneWayBatch, RoundTripBatch, SelfCheck, Status, ThroughputRun, TrainerMark
+from agent.result import (
+    NicBatch,
+    OneWayBatch,
+    PathMtu,
+    RoundTripBatch,
+    RouteTrace,
+    SelfCheck,
+    Status,
+    ThroughputRun,
+    TrainerMark,
+)
 from bandwitness.v1.record_pb2 import BATCH_CLASS_EVIDENCE, BATCH_CLASS_TELEMETRY
 
 DEFAULT_INTERVAL_NS = 2_000_000_000
@@ -60,6 +70,21 @@ class Marks(Protocol):
     def drain(self) -> list[TrainerMark]: ...
 
 
+class Traces(Protocol):
+    """What sweeps over hop limits."""
+
+    def note(self, batches: Sequence[RoundTripBatch]) -> None: ...
+    def drain(self) -> list[RouteTrace]: ...
+    def oldest_unresolved_ns(self) -> int | None: ...
+
+
+class Mtus(Protocol):
+    """What looks for the MTU of paths."""
+
+    def drain(self) -> list[PathMtu]: ...
+    def oldest_unresolved_ns(self) -> int | None: ...
+
+
 class Keeper(Protocol):
     """``spool.Journal``."""
 
@@ -79,6 +104,7 @@ class Flusher:
             ``one_way`` is not in ``probers``.
         status: the agent on itself.
         self_check: whether its own host stood in its way.
+        traces, mtus: what feels out the paths, each with its part.
     """
 
     def __init__(
@@ -95,6 +121,8 @@ class Flusher:
         marks: tuple[Part, Marks],
         status: Callable[[], Status],
         self_check: tuple[Part, Doubter] | None = None,
+        traces: tuple[Part, Traces] | None = None,
+        mtus: tuple[Part, Mtus] | None = None,
     ) -> None:
         self._clock = clock
         self._recorder = recorder
@@ -107,6 +135,8 @@ class Flusher:
         self._marks = marks
         self._status = status
         self._self_check = self_check
+        self._traces = traces
+        self._mtus = mtus
         self._interval_ns = DEFAULT_INTERVAL_NS
         self._one = asyncio.Lock()
 
@@ -146,6 +176,8 @@ class Flusher:
         # A source that cannot say what it still owes would let the watermark pass over it: then it stands still.
         standing: int | None = self._recorder.last_event_time_ns(BATCH_CLASS_EVIDENCE) + 1
         unresolved = [part.guard(standing, prober.oldest_unresolved_ns) for part, prober in self._probers]
+        for part, feeler in (found for found in (self._traces, self._mtus) if found is not None):
+            unresolved.append(part.guard(standing, feeler.oldest_unresolved_ns))
         part, runs = self._runs
         return watermark_ns(
             now_ns,
@@ -156,8 +188,12 @@ class Flusher:
     def _drain(self) -> None:
         now_ns = self._clock.monotonic_ns()
         for part, prober in self._probers:
-            for batch in part.guard([], prober.drain, now_ns):
+            batches = part.guard([], prober.drain, now_ns)
+            for batch in batches:
                 part.guard(None, self._recorder.add_round_trip, batch, prober.definitions)
+            if self._traces is not None:
+                tracing, traces = self._traces
+                tracing.guard(None, traces.note, batches)
         for part, sender in self._one_way:
             found = part.guard(OneWayBatch(), sender.drain_one_way)
             part.guard(None, self._recorder.add_one_way, found, sender.definitions)
@@ -166,6 +202,7 @@ class Flusher:
             check = part.guard(None, doubter.drain)
             if check is not None:
                 part.guard(None, self._recorder.add_self_check, check)
+        self._drain_ways()
         part, runs = self._runs
         for run in part.guard([], runs.drain):
             part.guard(None, self._recorder.add_throughput_run, run)
@@ -175,3 +212,14 @@ class Flusher:
         part, counters = self._counters
         for read in part.guard([], counters.drain):
             part.guard(None, self._recorder.add_nic, read)
+
+    def _drain_ways(self) -> None:
+        """What paths are made of."""
+        if self._traces is not None:
+            part, traces = self._traces
+            for trace in part.guard([], traces.drain):
+                part.guard(None, self._recorder.add_route_trace, trace)
+        if self._mtus is not None:
+            part, mtus = self._mtus
+            for found in part.guard([], mtus.drain):
+                part.guard(None, self._recorder.add_path_mtu, found)

@@ -20,7 +20,9 @@ from agent.clock import Anchor, Clock, SystemClock
 from agent.config import AgentConfig
 from agent.plan import PlanKeeper
 from agent.probe.iperf3 import Iperf3
+from agent.probe.path_mtu import PathMtus
 from agent.probe.round_trip import RoundTripProbes
+from agent.probe.route_trace import RouteTraces
 from agent.probe.self_check import SelfChecking
 from agent.probe.stamp_probes import StampProbes
 from agent.probe.stamp_reflecting import StampReflecting
@@ -75,6 +77,14 @@ class Agent:
         self.probes = RoundTripProbes(self.checking.clock)
         self.stamp = StampProbes(clock, clock_error=self._clock_error_ns)
         self.reflecting = StampReflecting(clock, clock_error=self._clock_error_ns)
+        self.traces = RouteTraces(
+            clock,
+            echo_paths=self.probes.echo_paths,
+            stamp_paths=self.stamp.paths,
+            stamp_way=self.stamp.way,
+            rights=self.probes.rights,
+        )
+        self.mtus = PathMtus(clock, paths=self.probes.echo_paths, rights=self.probes.rights)
         self.sampler = NicSampler(root, clock)
         mark = config.mark
         self.marks = MarkListener(
@@ -133,6 +143,8 @@ class Agent:
         self._self_check = Part("self_check", clock, self.checking.run, self.checking.state)
         self._stamp = Part("stamp", clock, self.stamp.run, self.stamp.state)
         self._reflector = Part("stamp_reflector", clock, self.reflecting.run, self.reflecting.state)
+        self._trace = Part("route_trace", clock, self.traces.run, self.traces.state)
+        self._mtu = Part("path_mtu", clock, self.mtus.run, self.mtus.state)
         self._throughput = Part("throughput", clock, self._run_slots, self.slots.state)
         self._nic = Part("nic", clock, self.sampler.run, self.sampler.state)
         self._marks = Part("marks", clock, self.marks.run, self.marks.state)
@@ -150,6 +162,8 @@ class Agent:
             marks=(self._marks, self.marks),
             status=self._status,
             self_check=(self._self_check, self.checking),
+            traces=(self._trace, self.traces),
+            mtus=(self._mtu, self.mtus),
         )
         self._flush = Part("flush", clock, self.flusher.run)
 
@@ -159,6 +173,8 @@ class Agent:
             self._self_check,
             self._stamp,
             self._reflector,
+            self._trace,
+            self._mtu,
             self._throughput,
             self._nic,
             self._marks,
@@ -182,7 +198,8 @@ class Agent:
             await asyncio.wait([tasks["throughput"]])
             await self.flusher.stop(tasks["flush"])
             await self._last_flush()
-            for name in ("echo", "self_check", "stamp", "stamp_reflector", "nic", "marks", "plan"):
+            probing = ("echo", "self_check", "stamp", "stamp_reflector", "route_trace", "path_mtu")
+            for name in (*probing, "nic", "marks", "plan"):
                 tasks[name].cancel()
             await self._farewell()
             tasks["uplink"].cancel()
@@ -208,6 +225,8 @@ class Agent:
         self._echo.guard(None, self.probes.configure, plan.round_trip)
         self._stamp.guard(None, self.stamp.configure, plan.stamp)
         self._reflector.guard(None, self.reflecting.configure, reflector, own)
+        self._trace.guard(None, self.traces.configure, plan.trace)
+        self._mtu.guard(None, self.mtus.configure, plan.path_mtu if plan.HasField("path_mtu") else None)
         self._nic.guard(None, self.sampler.configure, [end.nic for end in own if end.nic], interval_ns)
         self._throughput.guard(None, self.slots.set_plan, plan)
         self.flusher.every(plan.flush_interval_ns)

@@ -63,6 +63,10 @@ class EchoSession:
         """Serialised Path by path id: of all paths that the last drain mentions."""
         return self._book.definitions
 
+    def paths(self) -> list[PathSpec]:
+        """Paths that have an address, those that end among them."""
+        return [spec for spec in self._book.open_specs() if spec.address]
+
     def configure(self, targets: Sequence[RoundTripTarget]) -> None:
         """Probes these echo targets and no others, from the next tick on; paths that stay go on with their sequence."""
         self._book.configure([target for target in targets if target.protocol == PROTOCOL_ICMP_ECHO])

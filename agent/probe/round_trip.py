@@ -7,7 +7,7 @@ from random import Random
 
 from agent.clock import Clock
 from agent.probe.icmp import EchoSession
-from agent.probe.icmp_socket import KernelEchoSocket, Opener, find_rights
+from agent.probe.icmp_socket import KernelEchoSocket, Opener, Rights, find_rights
 from agent.probe.resolve import Lookup, Resolver, system_lookup
 from agent.probe.targets import PathSpec
 from agent.probe.tcp_connect import Attempt, SocketAttempt, TcpConnectSession
@@ -40,6 +40,15 @@ class RoundTripProbes:
     def definitions(self) -> Mapping[int, bytes]:
         """Serialised Path by path id, of all that the last drain mentions."""
         return {**self._echo.definitions, **self._tcp.definitions}
+
+    @property
+    def rights(self) -> Rights:
+        """Which ICMP sockets this process may open."""
+        return self._echo.rights
+
+    def echo_paths(self) -> list[PathSpec]:
+        """Paths that are probed by ICMP echo and have an address."""
+        return self._echo.paths()
 
     def configure(self, targets: Sequence[RoundTripTarget]) -> None:
         """Probes these targets and no others, from the next tick on; paths that stay go on with their sequence."""

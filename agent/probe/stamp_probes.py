@@ -14,6 +14,7 @@ from agent.probe.stamp_paths import StampPath
 from agent.probe.stamp_ports import HOUR_NS, MAX_PORTS, rotating_ports
 from agent.probe.stamp_sender import StampSession
 from agent.probe.stamp_socket import KernelSenderSocket, SenderOpener
+from agent.probe.stamp_way import StampWay
 from agent.probe.targets import read_address
 from agent.probe.zones import ZoneError, from_here
 from agent.result import OneWayBatch, PartState, RoundTripBatch
@@ -107,6 +108,22 @@ class StampProbes:
     def drain_one_way(self) -> OneWayBatch:
         """What the reflectors' counts and clocks have said by the last ``drain``."""
         return OneWayBatch(self._session.drain_losses(), self._session.drain_delays())
+
+    def paths(self) -> list[tuple[StampPath, bytes, bool]]:
+        """All paths of this hour, each with its serialised Path, and whether its source port stays."""
+        wall_ns = self._clock.wall_ns()
+        return [
+            (path, definition, path.source_port in target.source_port)
+            for target in self._targets
+            for path, definition in paths_of(target, wall_ns)
+        ]
+
+    def way(self, path_id: int) -> StampWay | None:
+        """Packets with a hop limit over the ports of one path; None while it has no session. Close it."""
+        session = self._session.session_of(path_id)
+        if session is None or session.link.guest is not None:
+            return None
+        return StampWay(self._clock, session, self._session.read)
 
     def oldest_unresolved_ns(self) -> int | None:
         """Wall clock send time of the oldest packet not yet drained; None when there is none."""

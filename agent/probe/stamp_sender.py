@@ -14,7 +14,7 @@ from agent.clock import Clock
 from agent.probe.icmp_socket import hold_receive_stamping
 from agent.probe.matching import EXPIRY_SLACK_NS
 from agent.probe.stamp_paths import StampBook, StampPath
-from agent.probe.stamp_session import Link
+from agent.probe.stamp_session import Link, Session
 from agent.probe.stamp_socket import KernelSenderSocket, SenderOpener, warm_up
 from agent.probe.stamp_wire import StampWire
 from agent.result import OneWayDelay, OneWayLoss, PartState, RoundTripBatch
@@ -118,6 +118,15 @@ class StampSession:
     def oldest_unresolved_ns(self) -> int | None:
         """Wall clock send time of the oldest packet that has not been drained; None when there is none."""
         return self._book.oldest_unresolved_ns(self._clock.anchor())
+
+    def session_of(self, path_id: int) -> Session | None:
+        """The session of a path, with its socket; None while it has none."""
+        return next((found for found in self._wire.sessions.values() if found.path.path_id == path_id), None)
+
+    def read(self, link: Link) -> None:
+        """Takes what has come on one socket."""
+        if self._wire.links.get(link.source) is link:
+            self._wire.read(link)
 
     def arrival_ttls(self) -> Mapping[int, int]:
         """TTL with which the reflector last received our packets, by path id, where it says."""

@@ -1,13 +1,15 @@
 """One STAMP session as the sender keeps it: packets on the wire, and what became of them. Pure."""
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from agent.clock import Anchor
 from agent.probe.binding import SocketAddress
 from agent.probe.stamp_direction import Gap, LossDirections, Position
 from agent.probe.stamp_packet import Reply, build_request, decode_error, from_ntp, request_tail
 from agent.probe.stamp_paths import StampPath
-from agent.probe.stamp_socket import PortSource, Remote, SenderSocket
+from agent.probe.stamp_socket import Arrived, PortSource, Remote, SenderSocket
+from agent.probe.stamps import ErrorReport
 from agent.result import OneWayDelay, OneWayLoss
 
 STEP_TOLERANCE_NS = 50_000  # as in ``matching``
@@ -43,20 +45,36 @@ class Sent:
         self.refused = False  # an ICMP error came: a loss of neither direction
 
 
+class Guest(Protocol):
+    """Who borrows a socket for packets of its own, and is shown what is no session's."""
+
+    def refused(self, quoted: bytes, remote: Remote, report: ErrorReport, /) -> bool:
+        """An ICMP error; True: it is about one of the guest's packets."""
+
+    def arrived(self, arrived: Arrived, /) -> bool:
+        """A packet that answers none of a session's; True: it answers one of the guest's."""
+
+
 class Link:
     """One socket, and its latest sends by the number that the kernel gives them (OPT_ID)."""
 
-    __slots__ = ("_keys", "_next_key", "socket", "source")
+    __slots__ = ("_keys", "_next_key", "guest", "socket", "source")
 
     def __init__(self, source: PortSource, opened: SenderSocket) -> None:
         self.source = source
         self.socket = opened
+        self.guest: Guest | None = None
         self._keys: list[Sent | None] = [None] * _KEYS
         self._next_key = 0
 
     def remember(self, sent: Sent) -> None:
         """The packet of the send just done."""
         self._keys[self._next_key % _KEYS] = sent
+        self._next_key += 1
+
+    def pass_over(self) -> None:
+        """The send just done was a guest's."""
+        self._keys[self._next_key % _KEYS] = None
         self._next_key += 1
 
     def take(self, key: int) -> Sent | None:

@@ -6,6 +6,7 @@ As ``icmp_socket`` does for ICMP.
 import select
 import socket
 from collections.abc import Callable
+from struct import pack
 from typing import NamedTuple, Protocol
 
 from agent.probe import stamps
@@ -42,6 +43,9 @@ class SenderSocket(Protocol):
     def send(self, packet: bytes, address: SocketAddress, /) -> object:
         """Sends one packet, or raises the kernel's refusal."""
 
+    def send_limited(self, packet: bytes, address: SocketAddress, hop_limit: int, /) -> object:
+        """As ``send``, with a hop limit of its own."""
+
     def read_replies(self, limit: int) -> list[Arrived]:
         """Up to ``limit`` packets."""
 
@@ -72,6 +76,11 @@ class KernelSenderSocket:
             self._socket.close()
             raise
         self.send: Callable[[bytes, SocketAddress], object] = self._socket.sendto
+
+    def send_limited(self, packet: bytes, address: SocketAddress, hop_limit: int, /) -> object:
+        v4 = self._socket.family == socket.AF_INET
+        option = (socket.SOL_IP, socket.IP_TTL) if v4 else (socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT)
+        return self._socket.sendmsg([packet], [(*option, pack("@i", hop_limit))], 0, address)
 
     @property
     def port(self) -> int:

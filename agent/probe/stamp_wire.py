@@ -92,10 +92,12 @@ class StampWire:
                     if sent.wall_ns <= report.stamp_ns <= now.wall_ns:
                         sent.tx_ns = report.stamp_ns
                     self._table.stamp(sent.entry, sent.monotonic_ns, report.stamp_ns, now.wall_ns)
-            elif report.origin in (ORIGIN_ICMP, ORIGIN_ICMP6):
+            elif report.origin in (ORIGIN_ICMP, ORIGIN_ICMP6) and not (
+                link.guest is not None and link.guest.refused(quoted, remote, report)
+            ):
                 self._refused(link, quoted, remote, report)
         for arrived in replies:
-            if not self._match(link, arrived, now):
+            if not self._match(link, arrived, now) and (link.guest is None or not link.guest.arrived(arrived)):
                 self.strangers += 1
         return len(errors) == READ_LIMIT or len(replies) == READ_LIMIT
 

@@ -5,6 +5,7 @@ Python 3.11 has no names for them.
 """
 
 import socket
+import sys
 from collections.abc import Sequence
 from struct import Struct, error
 from typing import NamedTuple
@@ -47,6 +48,8 @@ class ErrorReport(NamedTuple):
     icmp_code: int
     key: int  # with ORIGIN_TIMESTAMPING: which send it is about, counted from 0
     stamp_ns: int | None
+    info: int = 0  # of an error about a size: the MTU that it names; 0: it names none
+    reporter: str = ""  # who sent the ICMP error
 
 
 def read_stamp(ancillary: Ancillary) -> int | None:
@@ -79,6 +82,7 @@ def read_error(ancillary: Ancillary) -> ErrorReport | None:
     """What an error queue entry says; None when the kernel's own part is missing."""
     stamp: int | None = None
     found: tuple[int, int, int, int, int, int, int] | None = None
+    reporter = ""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPING:
             stamp = _stamp(data)
@@ -87,10 +91,22 @@ def read_error(ancillary: Ancillary) -> ErrorReport | None:
                 found = _EXTENDED_ERROR.unpack_from(data)
             except error:
                 return None
+            if found[1] in (ORIGIN_ICMP, ORIGIN_ICMP6):
+                reporter = _offender(data[_EXTENDED_ERROR.size :])
     if found is None:
         return None
-    errno, origin, icmp_type, icmp_code, _, _, key = found
-    return ErrorReport(origin, errno, icmp_type, icmp_code, key, stamp)
+    errno, origin, icmp_type, icmp_code, _, info, key = found
+    return ErrorReport(origin, errno, icmp_type, icmp_code, key, stamp, info, reporter)
+
+
+def _offender(data: bytes) -> str:
+    """The address behind an extended error (SO_EE_OFFENDER in errqueue.h): a sockaddr_in or sockaddr_in6."""
+    family = int.from_bytes(data[:2], sys.byteorder)
+    if family == socket.AF_INET and len(data) >= 8:
+        return socket.inet_ntop(socket.AF_INET, data[4:8])
+    if family == socket.AF_INET6 and len(data) >= 24:
+        return socket.inet_ntop(socket.AF_INET6, data[8:24])
+    return ""
 
 
 def _stamp(data: bytes) -> int | None:

@@ -12,7 +12,7 @@ from typing import cast
 
 from agent import result
 from agent.clock import Anchor, ClockStep
-from agent.record import columns
+from agent.record import columns, ways
 from bandwitness import MAX_MESSAGE_BYTES, chain
 from bandwitness.identity import canonical, short_id
 from bandwitness.v1.record_pb2 import (
@@ -178,6 +178,20 @@ class Recorder:
         needed = [("path", short_id(run.path), run.path), ("profile", short_id(run.profile), run.profile)]
         last = max(run.start_time_ns, run.end_time_ns)
         self._add(BATCH_CLASS_EVIDENCE, _Pending(record, run.start_time_ns, last, needed))
+
+    def add_route_trace(self, trace: result.RouteTrace) -> None:
+        """Adds one sweep over hop limits."""
+        record = Record()
+        ways.fill_route_trace(record.route_trace, trace)
+        needed = [("path", short_id(trace.path), trace.path)]
+        self._add(BATCH_CLASS_EVIDENCE, _Pending(record, trace.time_ns, trace.time_ns, needed))
+
+    def add_path_mtu(self, found: result.PathMtu) -> None:
+        """Adds one check of a path's MTU."""
+        record = Record()
+        ways.fill_path_mtu(record.path_mtu, found)
+        needed = [("path", short_id(found.path), found.path)]
+        self._add(BATCH_CLASS_EVIDENCE, _Pending(record, found.time_ns, found.time_ns, needed))
 
     def add_nic(self, batch: result.NicBatch) -> None:
         """Adds the counters of one NIC."""

@@ -35,6 +35,7 @@ def measure_faults(measure: Measure) -> Faults:
         (("measure", "echo", "interval"), echo.interval, 20 * MS, 3600 * SECOND),
         (("measure", "echo", "waiting_time"), echo.waiting_time, 10 * MS, 10 * SECOND),
         (("measure", "echo", "waiting_time_across_sites"), echo.waiting_time_across_sites, 10 * MS, 10 * SECOND),
+        (("measure", "path_mtu", "interval"), measure.path_mtu.interval, MINUTE, 7 * DAY),
         (("measure", "stamp", "interval"), measure.stamp.interval, 20 * MS, 3600 * SECOND),
         # The cap on the harm one test may do.
         (("measure", "throughput", "duration"), throughput.duration, SECOND, MAX_DURATION),

@@ -171,6 +171,17 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
     dscp: Annotated[int, msgspec.Meta(ge=0, le=63)] = 0
 
 
+class PathMtuConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Don't-fragment echo over the echo paths, one after another."""
+
+    enabled: bool = True
+    interval: Duration = Duration(3600 * SECOND)  # from one check of a path to the next
+    # Payload behind an IPv4 and an ICMP header; between them the largest that passes is searched.
+    sizes: Annotated[
+        tuple[Annotated[int, msgspec.Meta(ge=64, le=16_000)], ...], msgspec.Meta(min_length=1, max_length=8)
+    ] = (1472, 8972)
+
+
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True
     duration: Duration = Duration(10 * SECOND)
@@ -213,6 +224,7 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
     flush: Duration = Duration(2 * SECOND)
     echo: Echo = Echo()
     stamp: Stamp = Stamp()
+    path_mtu: PathMtuConfig = PathMtuConfig()
     throughput: Throughput = Throughput()
     counters: Counters = Counters()
     plan_expiry: Duration = Duration(DAY_S * SECOND)

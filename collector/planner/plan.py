@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from math import ceil
 
 from bandwitness.identity import canonical, short_id
-from bandwitness.v1.plan_pb2 import Plan, Slot, SlotPurpose, StampReflector
+from bandwitness.v1.plan_pb2 import PathMtuCheck, Plan, Slot, SlotPurpose, StampReflector
 from bandwitness.v1.record_pb2 import Endpoint, Engine, Path, Profile, Protocol, TypeP
 from collector.config import Config, Throughput
 from collector.model import EndpointRow, SlotRow
@@ -80,6 +80,9 @@ def build_plans(
         plan.expiry_time_ns = now_ns + config.measure.plan_expiry
         plan.frozen_until_ns = frozen_until_ns
         plan.round_trip.extend(lists.targets[node.name])
+        if config.measure.path_mtu.enabled:
+            check = config.measure.path_mtu
+            plan.path_mtu.CopyFrom(PathMtuCheck(interval_ns=check.interval, payload_bytes=check.sizes))
         if config.measure.stamp.enabled:
             plan.stamp.extend(stamp.targets[node.name])
             reflector = StampReflector(port=config.measure.stamp.port, allowed_sender=stamp.senders[node.name])

@@ -78,6 +78,8 @@ class FakeStampNetwork:
         self.stamps_sends = True
         self.sockets: dict[int, FakeSenderSocket] = {}
         self.sent: list[tuple[int, bytes]] = []  # source port, packet
+        self.routers: list[str] = []  # on the way to all of them; empty text: one that says nothing
+        self.quoted_bytes = 1500  # of a packet whose hop limit was used up, behind the UDP header
 
     def open(self, source: PortSource) -> "FakeSenderSocket":
         """``stamp_socket.SenderOpener``."""
@@ -97,6 +99,7 @@ class FakeSenderSocket:
         self.pending: list[tuple[int, bytes, Remote, int | None]] = []  # when (monotonic), what, from, stamp
         self.errors: deque[tuple[bytes, Remote, ErrorReport]] = deque()
         self._key = 0
+        self.hop_limits: list[int] = []
 
     def fileno(self) -> int:
         return -1
@@ -125,6 +128,23 @@ class FakeSenderSocket:
                 self.deliver(
                     reply, reflector.answers_from or remote, monotonic_ns + taken + copy, wall_ns + taken + copy
                 )
+        return len(packet)
+
+    def send_limited(self, packet: bytes, address: SocketAddress, hop_limit: int) -> int:
+        self.hop_limits.append(hop_limit)
+        if hop_limit > len(self._network.routers):
+            return self.send(packet, address)
+        remote = (address[0], address[1])
+        key, self._key = self._key, self._key + 1
+        self.errors.append(
+            (b"", remote, ErrorReport(ORIGIN_TIMESTAMPING, 42, 0, 0, key, self._network.clock.wall_ns()))
+        )
+        router = self._network.routers[hop_limit - 1]
+        if router:
+            quoted = packet[: self._network.quoted_bytes]
+            self.errors.append(
+                (quoted, remote, ErrorReport(ORIGIN_ICMP, errno.EHOSTUNREACH, 11, 0, 0, None, 0, router))
+            )
         return len(packet)
 
     def deliver(self, data: bytes, remote: Remote, monotonic_ns: int, stamp_ns: int | None) -> None:

@@ -359,7 +359,7 @@ class _MtuOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MtuOutcome
     DESCRIPTOR: _descriptor.EnumDescriptor
     MTU_OUTCOME_UNSPECIFIED: _MtuOutcome.ValueType  # 0
     MTU_OUTCOME_REPLIED: _MtuOutcome.ValueType  # 1
-    """a packet of this size went there and back unfragmented"""
+    """a packet of this size went there unfragmented, and a reply came back"""
     MTU_OUTCOME_TOO_BIG: _MtuOutcome.ValueType  # 2
     """an ICMP error said so"""
     MTU_OUTCOME_LOCAL: _MtuOutcome.ValueType  # 3
@@ -373,7 +373,7 @@ class MtuOutcome(_MtuOutcome, metaclass=_MtuOutcomeEnumTypeWrapper): ...
 
 MTU_OUTCOME_UNSPECIFIED: MtuOutcome.ValueType  # 0
 MTU_OUTCOME_REPLIED: MtuOutcome.ValueType  # 1
-"""a packet of this size went there and back unfragmented"""
+"""a packet of this size went there unfragmented, and a reply came back"""
 MTU_OUTCOME_TOO_BIG: MtuOutcome.ValueType  # 2
 """an ICMP error said so"""
 MTU_OUTCOME_LOCAL: MtuOutcome.ValueType  # 3
@@ -1526,7 +1526,7 @@ class PathMtu(_message.Message):
     time_ns: _builtins.int
     """wall clock: sending of the first"""
     mtu_bytes: _builtins.int
-    """IP packet size found; absent: nothing came back at all, so nothing is known"""
+    """IP packet size found; absent: not enough came back to tell a size from loss"""
     interface_mtu_bytes: _builtins.int
     """of our own interface; 0: not known"""
     black_hole: _builtins.bool

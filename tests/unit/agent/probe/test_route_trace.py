@@ -1,0 +1,209 @@
+"""Traces over a fake route: the hops, the flow, the pace, and what makes a trace."""
+
+import asyncio
+from random import Random
+
+from agent.probe.echo_packet import HEADER_BYTES
+from agent.probe.icmp_socket import RAW, Rights
+from agent.probe.route_sweep import PACE_NS, ROUNDS
+from agent.probe.route_trace import GAP_NS, SEEN, RouteTraces
+from agent.probe.sounding_packet import SoundingPackets
+from agent.probe.targets import PathSpec, path_of
+from agent.result import Hop, RoundTripBatch, RouteTrace
+from bandwitness.v1.plan_pb2 import TraceRequest
+from bandwitness.v1.record_pb2 import (
+    HOP_OUTCOME_REPLIED,
+    HOP_OUTCOME_SEND_FAILED,
+    HOP_OUTCOME_SILENT,
+    HOP_OUTCOME_TIME_EXCEEDED,
+    TRACE_REASON_HOP_COUNT,
+    TRACE_REASON_REFERENCE,
+    TRACE_REASON_REQUESTED,
+    TRACE_REASON_VERDICT,
+    Path,
+)
+from tests.fakes.clock import FakeClock
+from tests.fakes.network import MILLISECOND, SECOND, echo_reply, round_trip_target
+from tests.fakes.sounding_network import FakeRoute
+
+ROUTERS = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+
+
+def spec_of(address: str = "192.0.2.1") -> PathSpec:
+    return path_of(round_trip_target(address), address)
+
+
+def traces_of(route: FakeRoute, *specs: PathSpec) -> RouteTraces:
+    return RouteTraces(
+        route.clock,
+        echo_paths=lambda: specs or (spec_of(),),
+        stamp_paths=list,
+        stamp_way=lambda _: None,
+        rights=Rights(RAW, RAW),
+        opener=route.open,
+        random=Random(1),
+    )
+
+
+async def run(part: RouteTraces, route: FakeRoute, for_ns: int = 30 * SECOND) -> list[RouteTrace]:
+    task = asyncio.create_task(part.run())
+    await route.clock.advance(for_ns)
+    task.cancel()
+    return part.drain()
+
+
+def request(name: str, spec: PathSpec, clock: FakeClock, reason: int = TRACE_REASON_REQUESTED) -> TraceRequest:
+    return TraceRequest(
+        request=name,
+        path=spec.definition,
+        reason=reason,  # type: ignore[arg-type]
+        expiry_time_ns=clock.wall_ns() + 600 * SECOND,
+    )
+
+
+def addresses(trace: RouteTrace) -> list[str]:
+    return [hop.address for hop in trace.hops]
+
+
+async def test_a_path_that_is_new_is_traced_for_reference() -> None:
+    route = FakeRoute(FakeClock(), ROUTERS)
+    began_ns = route.clock.wall_ns()
+    (trace,) = await run(traces_of(route), route)
+    assert trace.reason == TRACE_REASON_REFERENCE
+    assert trace.reached
+    assert trace.time_ns == began_ns
+    assert addresses(trace) == [address for address in (*ROUTERS, "192.0.2.1") for _ in range(ROUNDS)]
+    assert {hop.outcome for hop in trace.hops[:-ROUNDS]} == {HOP_OUTCOME_TIME_EXCEEDED}
+    assert {hop.outcome for hop in trace.hops[-ROUNDS:]} == {HOP_OUTCOME_REPLIED}
+    assert trace.hops[0] == Hop(1, HOP_OUTCOME_TIME_EXCEEDED, "10.0.0.1", MILLISECOND)
+    assert len(route.sent) == ROUNDS * 4
+    assert Path.FromString(trace.path).target.address == "192.0.2.1"
+
+
+async def test_all_packets_of_a_trace_look_alike_to_what_spreads_by_header() -> None:
+    """Type, code, checksum and identifier are the same; only the number is not."""
+    route = FakeRoute(FakeClock(), ROUTERS)
+    await run(traces_of(route), route)
+    packets = [packet for _, packet in route.sent]
+    assert len({packet[:6] for packet in packets}) == 1
+    assert len({packet[6:8] for packet in packets}) == len(packets)
+
+
+async def test_routers_are_asked_seldom() -> None:
+    """Each at most three times a trace, and packets keep their distance."""
+    clock = FakeClock()
+    route = FakeRoute(clock, ROUTERS)
+    part = traces_of(route, spec_of())
+    first, second = spec_of(), spec_of()
+    part.configure([request("a", first, clock), request("b", second, clock)])
+    found = await run(part, route)
+    assert [trace.request for trace in found] == ["a", "b"]
+    assert found[1].time_ns - found[0].time_ns >= GAP_NS
+    for limit in range(1, 4):
+        assert sum(hop_limit == limit for hop_limit, _ in route.sent) == 2 * ROUNDS
+    assert PACE_NS * ROUNDS * 4 < GAP_NS
+
+
+async def test_silent_hops_and_a_silent_destination_end() -> None:
+    route = FakeRoute(FakeClock(), ["10.0.0.1", "", "10.0.0.3"], answers=False)
+    (trace,) = await run(traces_of(route), route)
+    assert not trace.reached
+    by_hop = {hop.hop_limit: hop for hop in trace.hops}
+    assert by_hop[2].outcome == HOP_OUTCOME_SILENT
+    assert by_hop[2].address == ""
+    assert by_hop[2].round_trip_delay_ns is None
+    assert by_hop[3].address == "10.0.0.3"
+    assert max(by_hop) == 3 + 6
+    assert len(route.sent) < 20
+
+
+async def test_a_far_destination_is_not_overshot_in_the_record() -> None:
+    """Round trips longer than the pace: packets sent beyond the destination are left out."""
+    route = FakeRoute(FakeClock(), ROUTERS, delay_ns=100 * MILLISECOND)
+    (trace,) = await run(traces_of(route), route)
+    assert trace.reached
+    assert max(hop.hop_limit for hop in trace.hops) == 4
+
+
+async def test_routers_that_quote_the_header_alone_are_understood() -> None:
+    route = FakeRoute(FakeClock(), ROUTERS, quoted_bytes=HEADER_BYTES)
+    (trace,) = await run(traces_of(route), route)
+    assert addresses(trace)[::ROUNDS] == [*ROUTERS, "192.0.2.1"]
+
+
+async def test_a_send_that_fails_is_ours() -> None:
+    route = FakeRoute(FakeClock(), ROUTERS, refuses_with=101)
+    (trace,) = await run(traces_of(route), route)
+    assert {hop.outcome for hop in trace.hops} == {HOP_OUTCOME_SEND_FAILED}
+    assert not trace.reached
+
+
+async def test_forged_replies_make_no_hop() -> None:
+    """Without the token nobody answers for us."""
+    route = FakeRoute(FakeClock(), ROUTERS, answers=False)
+    task = asyncio.create_task((part := traces_of(route)).run())
+    await route.clock.advance(SECOND // 10)
+    forger = SoundingPackets(ip_version=4, identifier=route.sockets[0].identifier, token=bytes(8))
+    for number in range(50):
+        route.sockets[0].deliver(bytes([0x45]) + bytes(19) + echo_reply(forger.request(number, 56)), "192.0.2.1")
+    await route.clock.advance(30 * SECOND)
+    task.cancel()
+    assert [trace.reached for trace in part.drain()] == [False]
+
+
+async def test_requests_come_first_are_done_once_and_lapse() -> None:
+    clock = FakeClock()
+    route = FakeRoute(clock, ROUTERS)
+    part = traces_of(route)
+    late = request("late", spec_of(), clock)
+    late.expiry_time_ns = clock.wall_ns()
+    part.configure([late, request("now", spec_of(), clock, TRACE_REASON_VERDICT)])
+    part.configure([late, request("now", spec_of(), clock, TRACE_REASON_VERDICT)])  # the next plan repeats it
+    found = await run(part, route, 200 * SECOND)
+    assert [(trace.request, trace.reason) for trace in found] == [("now", TRACE_REASON_VERDICT)]
+
+
+async def test_a_request_for_an_unknown_path_is_said_and_costs_no_other() -> None:
+    clock = FakeClock()
+    route = FakeRoute(clock, ROUTERS)
+    part = traces_of(route)
+    part.configure([request("odd", spec_of("192.0.2.77"), clock)])
+    assert await run(part, route, 5 * SECOND) == []
+    assert "odd" in part.state().detail
+    assert part.state().state == "degraded"
+
+
+def batch(spec: PathSpec, hop_limit: int) -> RoundTripBatch:
+    return RoundTripBatch(1, 1, SECOND, SECOND, [spec.path_id], [0], [0], [], [], [], hop_limits=[hop_limit])
+
+
+async def test_another_hop_limit_that_stays_is_traced() -> None:
+    """One reply over another way says nothing; three flushes in a row do."""
+    clock = FakeClock()
+    route = FakeRoute(clock, ROUTERS)
+    part, spec = traces_of(route), spec_of()
+    await run(part, route)  # the reference
+    for hop_limit in (61, 62, 61, 0, 62, 62):
+        part.note([batch(spec, hop_limit)])
+    assert await run(part, route) == []
+    for _ in range(SEEN - 2):
+        part.note([batch(spec, 62)])
+    (trace,) = await run(part, route)
+    assert trace.reason == TRACE_REASON_HOP_COUNT
+    for hop_limit in (61, 61, 61):  # back again, too soon for another trace
+        part.note([batch(spec, hop_limit)])
+    assert await run(part, route) == []
+
+
+async def test_the_watermark_waits_for_a_trace_that_runs() -> None:
+    route = FakeRoute(FakeClock(), ROUTERS)
+    part = traces_of(route)
+    began_ns = route.clock.wall_ns()
+    task = asyncio.create_task(part.run())
+    await route.clock.advance(SECOND // 10)
+    assert part.oldest_unresolved_ns() == began_ns
+    await route.clock.advance(20 * SECOND)
+    assert part.oldest_unresolved_ns() == began_ns  # ended, not drained
+    part.drain()
+    assert part.oldest_unresolved_ns() is None
+    task.cancel()
