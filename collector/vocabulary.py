@@ -45,7 +45,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("swing_ratio", "gauge", "1 - peak / off-peak throughput; absent until both windows have enough valid tests.", PATH),
     Metric("throughput_tests_total", "counter", "Planned throughput tests that are due, by outcome; failed ones are never 0 bytes per second.", ("src", "dst", "lane", "outcome")),
     # Incidents.
-    Metric("incident_active", "gauge", "1 for each open incident.", ("rule", "severity", "kind", "element")),
+    Metric("incident_active", "gauge", "1 for each open incident; during says whether it began inside a checkpoint (marked), a burst (inferred) or neither (empty).", ("rule", "severity", "kind", "element", "during")),
     # NICs.
     Metric("nic_receive_bytes_total", "counter", "Bytes received since the collector first saw the NIC; resets of the device left out.", NIC),
     Metric("nic_transmit_bytes_total", "counter", "Bytes transmitted since the collector first saw the NIC; resets of the device left out.", NIC),

@@ -17,11 +17,11 @@ INCIDENTS: Json = {
     "enable": True,
     "hide": False,
     "iconColor": VERMILLION,
-    "expr": "max by (rule, severity, kind, element) (bandwitness_incident_active)",
+    "expr": "max by (rule, severity, kind, element, during) (bandwitness_incident_active)",
     "step": "60s",
     "titleFormat": "{{rule}} ({{severity}})",
-    "textFormat": "{{kind}} {{element}}",
-    "tagKeys": "rule,severity",
+    "textFormat": "{{kind}} {{element}} {{during}}",
+    "tagKeys": "rule,severity,during",
 }
 
 

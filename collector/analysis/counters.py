@@ -16,7 +16,9 @@ import numpy as np
 from bandwitness.counters import Meaning
 from bandwitness.v1.record_pb2 import COUNTER_SOURCE_CPU, COUNTER_SOURCE_NETDEV
 from collector.analysis.deltas import Doubt, difference
+from collector.analysis.links import LinkHistory
 from collector.analysis.octets import RECEIVE, TRANSMIT, Meter, Octets, Seconds, meaning_of, normalised
+from collector.analysis.rules.link_degraded import Link
 from collector.analysis.snapshot import YOUNG_NS, NicStatus
 from collector.analysis.window import SECOND, WINDOW_NS
 from collector.model import NicSamples
@@ -75,6 +77,8 @@ class Nic:
         self._seconds = Seconds()
         self._window: _Window | None = None
         self._closed: _Window | None = None
+        self._link = LinkHistory()
+        self.link: Link | None = None  # as it was when the newest window closed; until somebody takes it
 
     def add(self, records: Sequence[NicSamples], received_time_ns: int) -> tuple[list[_Window], list[Octets]]:
         """Adds the records of one batch; gives back the windows they touched and the octets they show."""
@@ -113,6 +117,9 @@ class Nic:
         if start not in touched:
             if self._window is None or start > self._window.start_time_ns:
                 self._closed, self._window = self._window, _Window(start)
+                if self._closed is not None:
+                    self._link.add(start, self._closed.speed_bps, self._closed.counts)
+                    self.link = self._link.now(self.node, self.nic, start)
             closed = self._closed
             late = closed is not None and start <= closed.start_time_ns
             # What a slow source says of a window before belongs to the newest that is still open.
@@ -227,18 +234,19 @@ class Nic:
             self.speed_bps, self.kind, self.resets,
             {key: [source.time_ns, source.last] for key, source in self._sources.items()},
             [_encode(window) for window in (self._window, self._closed)],
-            self._meter.encode(), self._seconds.encode(),
+            self._meter.encode(), self._seconds.encode(), self._link.encode(),
         ])  # fmt: skip
 
     @staticmethod
     def decode(node: str, nic: str, text: str) -> "Nic":
         """The NIC again; totals begin anew with the process."""
         found = Nic(node, nic)
-        found.speed_bps, found.kind, found.resets, sources, windows, meter, seconds = json.loads(text)
+        found.speed_bps, found.kind, found.resets, sources, windows, meter, seconds, link = json.loads(text)
         for key, (time_ns, last) in sources.items():
             found._sources[key] = _Source(time_ns, {name: (at, value) for name, (at, value) in last.items()})
         found._window, found._closed = (_Window(*window) if window else None for window in windows)
         found._meter, found._seconds = Meter.decode(meter), Seconds(seconds)
+        found._link = LinkHistory.decode(link)
         return found
 
 
@@ -292,6 +300,22 @@ class Nics:
         self._changed.clear()
         self._windows.clear()
         return states, windows
+
+    def take_links(self) -> list[Link]:
+        """Links of NICs of which a window has closed since last asked."""
+        closed = []
+        for node, name in sorted(self._changed):
+            nic = self._nics[node, name]
+            if nic.link is not None and name:
+                closed.append(nic.link)
+            nic.link = None
+        return closed
+
+    def unsaved(self, node: str) -> list[Values]:
+        """Rows of ``nic_windows`` of a node that are not in the store yet."""
+        return [
+            self._nics[of, nic].window_values(window) for (_, of, nic), window in self._windows.items() if of == node
+        ]
 
     def statuses(self) -> list[NicStatus]:
         """For metrics."""

@@ -15,7 +15,7 @@ from collector.analysis.attempts import Attempts, Tracked
 from collector.analysis.counters import Nics
 from collector.analysis.incidents import Book, Change
 from collector.analysis.judge import Network
-from collector.analysis.rules import agent_silent
+from collector.analysis.rules import agent_silent, link_degraded
 from collector.analysis.rules.agent_silent import Heard
 from collector.analysis.swings import Swings
 from collector.analysis.totals import Totals
@@ -185,6 +185,10 @@ class Fold:
         counted = admission.counters(decoded.nics, entry.received_time_ns)
         self._quarantine(tx, counted.refused)
         parts.nics.add(counted.nics, entry.received_time_ns)
+        links = parts.nics.take_links()
+        if links:
+            opened = parts.book.open(link_degraded.RULE)
+            self._run(tx, link_degraded.RULE, lambda: link_degraded.judge(links, opened))
         self._marks(tx, decoded, entry)
         for status in decoded.statuses:
             parts.agents.status(status)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from collector.analysis.rules import burst_contention, burst_figures
+from collector.analysis.rules import burst_contention, burst_figures, link_degraded
 from collector.model import Element, Flag, Incident
 
 SECOND = 1_000_000_000
@@ -188,6 +188,8 @@ def summary(rule: str, element: Element, values: Mapping[str, float | int | str]
             f" ({values['paths_flagged']} of {values['paths_judged']} paths, at least"
             f" {values['min_tests_peak']} and {values['min_tests_offpeak']} tests each)"
         )
+    if rule == link_degraded.RULE:
+        return link_degraded.summary(element.name, values)
     if rule == "agent_silent":
         return f"Nothing received from {element.name} ({values['state']})"
     return f"{rule} on {where}"

@@ -16,7 +16,7 @@ from bandwitness import VERSION
 from collector.analysis.snapshot import DELAY_BOUNDS_NS, PACKET_OUTCOMES, Snapshot
 from collector.export.exposition import Renderer, Sample, format_value, label_pairs, text_of
 from collector.export.views import enum_name
-from collector.model import NodeRow, PathStatus
+from collector.model import Incident, NodeRow, PathStatus
 from collector.vocabulary import BY_NAME, METRICS
 
 NS = 1e-9
@@ -105,10 +105,15 @@ def throughput(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
 def incidents(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
     # Two incidents of one rule on one element differ in when they opened; the series says that one is open.
     for labels in {
-        (incident.rule, incident.severity, incident.element.kind, incident.element.name)
+        (incident.rule, incident.severity, incident.element.kind, incident.element.name, during(incident))
         for incident in scrape.snapshot.incidents
     }:
         yield "incident_active", (labels, 1)
+
+
+def during(incident: Incident) -> str:
+    """``checkpoint`` (a trainer said so) or ``burst`` (inferred) where it began inside one; else empty."""
+    return str(incident.values.get("during", ""))
 
 
 def nics(scrape: Scrape) -> Iterator[tuple[str, Sample]]:

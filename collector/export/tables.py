@@ -79,6 +79,13 @@ def _protocol(item: Item) -> str:
     return str(item["protocol"]) if port is None else f"{item['protocol']} from port {port}"
 
 
+def _during(item: Item) -> str:
+    """``checkpoint 3f2a…``: where it began inside one, and which."""
+    if not item["during"]:
+        return ""
+    return f"{item['during']} {(item['burst_id'] or '')[:12]}"
+
+
 def _node_state(item: Item) -> str:
     if item["connected"]:
         return "connected"
@@ -140,6 +147,7 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("where", lambda item: f"{item['element']['kind']} {item['element']['name']}"),
         Column("opened", lambda item: when(item["opened_time"])),
         Column("closed", lambda item: when(item["closed_time"]) if item["closed_time"] else "open"),
+        Column("during", _during),
         Column("what", lambda item: item["summary"]),
     ),
     "marks": (

@@ -16,7 +16,7 @@ from typing import Any
 from bandwitness.v1.plan_pb2 import SlotPurpose, WindowKind
 from bandwitness.v1.record_pb2 import BatchClass, MarkPhase, Protocol, RunOutcome, RunRole
 from collector.analysis.accounting import doubts
-from collector.model import Attempt
+from collector.model import Attempt, Incident
 
 MAX_PAGE = 10_000
 DEFAULT_PAGE = 1_000
@@ -117,6 +117,13 @@ def item(row: Any) -> dict[str, Any]:
         rest = {field.name: getattr(row, field.name) for field in dataclasses.fields(row) if field.name != "slot"}
         shown = {name: _value(name, value) for name, value in rest.items()}
         return item(row.slot) | shown | {"left_out": left_out(row)}
+    if isinstance(row, Incident):
+        told = {"during": str(row.values.get("during", "")), "burst_id": row.values.get("burst_id")}
+        return _fields(row) | told
+    return _fields(row)
+
+
+def _fields(row: Any) -> dict[str, Any]:
     return {
         field.name.removesuffix("_ns") if _is_time(field.name) else field.name: _value(
             field.name, getattr(row, field.name)

@@ -11,7 +11,7 @@ import yaml
 
 from bandwitness.v1.record_pb2 import RunOutcome
 from collector.analysis.accounting import category
-from collector.analysis.rules import agent_silent, delay, loss, oversubscription
+from collector.analysis.rules import agent_silent, burst_contention, delay, link_degraded, loss, oversubscription
 from collector.export.prometheus import PARTS
 from collector.store.counting import outcome_name
 from collector.vocabulary import METRICS
@@ -55,9 +55,21 @@ def test_amtool_accepts_the_sample_configuration() -> None:
     assert "SUCCESS" in run("amtool", "check-config", "alertmanager.yaml")
 
 
-@pytest.mark.parametrize(("severity", "receiver"), [("critical", "page"), ("warning", "mail")])
-def test_severity_decides_who_is_told(severity: str, receiver: str) -> None:
-    command = ("amtool", "config", "routes", "test", "--config.file=alertmanager.yaml", f"severity={severity}")
+@pytest.mark.parametrize(
+    ("severity", "during", "receiver"),
+    [
+        ("critical", "", "page"),
+        ("warning", "", "mail"),
+        ("critical", "checkpoint", "page"),
+        ("warning", "checkpoint", "training"),
+        ("warning", "burst", "mail"),
+    ],
+)
+def test_severity_decides_who_is_told_and_checkpoints_go_to_those_who_train(
+    severity: str, during: str, receiver: str
+) -> None:
+    labels = (f"severity={severity}", *([f"during={during}"] if during else []))
+    command = ("amtool", "config", "routes", "test", "--config.file=alertmanager.yaml", *labels)
     assert run(*command).split() == [receiver]
 
 
@@ -137,7 +149,7 @@ def test_incidents_of_each_rule_of_the_collector_raise_an_alert() -> None:
     for rule in ALERTS.values():
         for pattern in re.findall(r'^bandwitness:incident_active\{rule=~?"([^"]+)"', rule["expr"], re.MULTILINE):
             named.update(pattern.split("|"))
-    modules = (agent_silent, delay, loss, oversubscription)
+    modules = (agent_silent, burst_contention, delay, link_degraded, loss, oversubscription)
     assert named == {*(module.RULE for module in modules), oversubscription.BLOCK_RULE}
 
 

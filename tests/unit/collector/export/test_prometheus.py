@@ -75,7 +75,7 @@ def test_figures_in_base_units() -> None:
         f"path_loaded{{{PATH}icmp_echo}}": 0,
         f"offpeak_throughput_bytes_per_second{{{PATH}tcp_throughput}}": 22.5e6,
         "throughput_tests_total{src=a,dst=b,lane=rail0,outcome=refused}": 6,
-        "incident_active{rule=loss,severity=critical,kind=uplink,element=r1}": 1,
+        "incident_active{rule=loss,severity=critical,kind=uplink,element=r1,during=}": 1,
         "nic_transmit_bytes_total{node=a,nic=eth0}": 2000,
         "nic_transmit_peak_bytes_per_second{node=a,nic=eth0}": 125e6,
         "agent_last_seen_timestamp_seconds{node=a,site=s,rack=r1}": 1e9,

@@ -113,7 +113,7 @@ def test_the_timetable_shows_the_direction_of_the_data_and_no_outcome_before_the
 
 def test_accounting_and_incidents() -> None:
     assert shown("accounting") == [["a", "b", "rail0", "peak", "5", "4", "1", "0", "0", "2", "ok 4, refused 1"]]
-    assert shown("incidents")[0][3:] == ["uplink r1", "1970-01-01 00:00:01Z", "open", "lost"]
+    assert shown("incidents")[0][3:] == ["uplink r1", "1970-01-01 00:00:01Z", "open", "", "lost"]
 
 
 def test_figures_keep_three_digits_at_any_size() -> None:
