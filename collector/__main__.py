@@ -86,6 +86,38 @@ def check(config_path: str, as_json: bool) -> None:
             click.echo(f"note: {note}")
 
 
+@main.command()
+@CONFIG
+@click.option("--dry-run", is_flag=True, required=True, help="only say what it would cost; plans are sent by `serve`")
+@click.option("--rate", default="10G", show_default=True, metavar="RATE", help="of NICs without endpoints[].speed")
+@click.option("--json", "as_json", is_flag=True, help="print the result as JSON")
+def plan(config_path: str, dry_run: bool, rate: str, as_json: bool) -> None:
+    """What the coming day's throughput tests cost: bytes, minutes, and the effect on a bill by the 95th percentile."""
+    from bandwitness.settings import parse_rate
+
+    assert dry_run
+    try:
+        assumed_bps = int(parse_rate(rate))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--rate") from None
+    config = _load(config_path)
+    from rich.console import Console
+
+    from collector.app import dry_run as costs
+    from collector.planner import PlanError
+
+    try:
+        plans, cost = costs.dry_run(config, time.time_ns(), assumed_bps)
+    except PlanError as error:
+        for problem in error.problems:
+            click.echo(f"{config_path}: {problem}", err=True)
+        sys.exit(WRONG_USE)
+    if as_json:
+        click.echo(json.dumps(costs.as_json(plans, cost, assumed_bps), ensure_ascii=False, indent=1))
+    else:
+        costs.show(plans, cost, assumed_bps, Console())
+
+
 def _table_command(resource: str, help_text: str, *, span: bool, extra: tuple[Callable[[Any], Any], ...] = ()) -> None:
     """Registers a command that prints ``resource`` of the running collector's API."""
 

@@ -138,6 +138,15 @@ def parse_duration(text: str) -> Duration:
     return _duration(text.strip())
 
 
+def parse_rate(text: str) -> Rate:
+    """Bits per second in ``10G``, ``400M``.
+
+    Raises:
+        ValueError: not a rate; the message says what is.
+    """
+    return _rate(text.strip())
+
+
 # ---------------------------------------------------------------- YAML with places
 
 

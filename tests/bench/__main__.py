@@ -12,6 +12,7 @@ BENCHES = {
     "ingest": "tests.bench.ingest",
     "rtt": "tests.bench.rtt",
     "scrape": "tests.bench.scrape",
+    "timetable": "tests.bench.timetable",
 }
 
 

@@ -97,3 +97,27 @@ def test_without_a_collector_the_tables_say_so(command: str) -> None:
 def test_wrong_use_exits_2() -> None:
     assert invoke("nothing").exit_code == 2
     assert invoke("incidents", "--url").exit_code == 2
+
+
+def test_a_dry_run_says_what_the_coming_day_costs(example: Path) -> None:
+    done = invoke("plan", "--dry-run", "--config", str(example))
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "min of sending, at 10.0 Gbit/s where endpoints" in done.output
+    assert "uplink:idc-a/r1" in done.output
+    assert done.output.rstrip().endswith("Nothing was sent.")
+    answer = json.loads(invoke("plan", "--dry-run", "--config", str(example), "--rate", "1G", "--json").output)
+    assert answer["assumed_bps"] == 10**9
+    assert answer["bytes"] == answer["tests"] * 1_500_000_000 > 0
+    assert "nic:gpu-r1-01/ens1f0" in {link["token"] for link in answer["links"]}
+
+
+def test_a_dry_run_of_a_fleet_that_does_not_fit_gives_the_arithmetic(tmp_path: Path) -> None:
+    (tmp_path / "tight.yaml").write_text(TIGHT)
+    done = invoke("plan", "--dry-run", "--config", str(tmp_path / "tight.yaml"))
+    assert done.exit_code == 2
+    assert "do not fit into the peak window" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["--dry-run", "--rate", "much"]])
+def test_plan_without_dry_run_or_with_a_rate_that_is_none_is_wrong_use(example: Path, arguments: list[str]) -> None:
+    assert invoke("plan", "--config", str(example), *arguments).exit_code == 2
