@@ -1,8 +1,8 @@
 """A virtual night and a virtual evening, and the configuration files of a collector and its agents in a lab. Pure."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ class Measuring:
     # Of the delay rule. Short of a full queue (10 ms), and more than two busy cores add by themselves.
     delay_above: str = "4ms"
     delay_min_samples: int = 300
+    targets: Sequence[Mapping[str, Any]] = ()  # as in collector.yaml
+    stamp: Mapping[str, Any] = field(default_factory=dict)  # measure.stamp, as in collector.yaml
 
 
 def window_s(topology: Topology, measuring: Measuring) -> int:
@@ -101,11 +103,13 @@ def collector_file(
             }
             for host in topology.hosts
         ],
+        "targets": list(measuring.targets),
         "units": [{"name": f"{rack}-uplink", "kind": "uplink", "rack": rack} for rack in topology.racks],
         "measure": {
             "flush": measuring.flush,
             "seed": measuring.seed,
             "echo": {"rate": measuring.echo_rate},
+            "stamp": dict(measuring.stamp),
             "throughput": {
                 "duration": measuring.duration,
                 "omit": "0s",

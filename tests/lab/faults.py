@@ -131,15 +131,19 @@ class CompetingTenant:
 ECHO = "icmp type { echo-request, echo-reply }"
 
 
-def share(ratio: float, seed: int) -> str:
-    """An nft condition that chooses ``ratio`` of the ICMP packets by a hash of addresses, id and sequence.
+# What tells the packets of a path apart, as nft writes it.
+ECHO_PACKET = "ip saddr . ip daddr . icmp id . icmp sequence"
+TCP_FLOW = "ip saddr . ip daddr . tcp sport . tcp dport"
+
+
+def share(ratio: float, seed: int, of: str = ECHO_PACKET) -> str:
+    """An nft condition that chooses ``ratio`` of the packets by a hash of the fields ``of``.
 
     nft's ``numgen random`` cannot be seeded. With the hash, which of a path's packets are met follows from the seed.
     """
     if not 0 < ratio <= 1:
         raise ValueError(f"a ratio lies above 0 and is at most 1, not {ratio}")
-    fields = "ip saddr . ip daddr . icmp id . icmp sequence"
-    return f"jhash {fields} mod 1000000 seed {seed + 1:#x} < {math.ceil(ratio * 1_000_000)}"
+    return f"jhash {of} mod 1000000 seed {seed + 1:#x} < {math.ceil(ratio * 1_000_000)}"
 
 
 class Injected:

@@ -138,15 +138,16 @@ class Installation:
         )
         wait_for("an answer of the collector", lambda: self.health() is not None, within=within, every=0.2)
 
-    def start_agent(self, name: str) -> None:
+    def start_agent(self, name: str, *, through: Sequence[str] = ()) -> None:
+        """``through``: the words of a program that becomes the agent."""
         host = self.lab.topology.host(name)
         words = ["agent", "run", "--config", str(self._agent_yaml(host))]
-        self.agents[name] = self._start(name, words, f"{name}.log")
+        self.agents[name] = self._start(name, words, f"{name}.log", through=through)
 
-    def start_agents(self, *, within: float = 30) -> None:
-        """Returns once every agent is connected."""
+    def start_agents(self, *, within: float = 30, through: Mapping[str, Sequence[str]] | None = None) -> None:
+        """Returns once every agent is connected. ``through``: as in ``start_agent``, by host."""
         for host in self.lab.topology.hosts:
-            self.start_agent(host.name)
+            self.start_agent(host.name, through=(through or {}).get(host.name, ()))
         wait_for("all agents to connect", lambda: len(self.connected()) == len(self.agents), within=within, every=0.2)
 
     def kill_collector(self) -> None:
@@ -183,12 +184,18 @@ class Installation:
                 )
 
     def _start(
-        self, namespace: str, words: Sequence[str], log: str, *, pass_fds: Sequence[int] = ()
+        self,
+        namespace: str,
+        words: Sequence[str],
+        log: str,
+        *,
+        pass_fds: Sequence[int] = (),
+        through: Sequence[str] = (),
     ) -> "subprocess.Popen[bytes]":
         with (self.directory / log).open("ab") as output:
             return self.lab.start(
                 namespace,
-                [sys.executable, "-m", *words],
+                [*through, sys.executable, "-m", *words],
                 output=output,
                 pass_fds=pass_fds,
                 environment={"PYTHONUNBUFFERED": "1"},

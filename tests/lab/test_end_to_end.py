@@ -17,7 +17,7 @@ def test_with_another_seed_another_rack_is_oversold_and_its_uplink_is_named(tmp_
     assert oversold != oversold_by_seed(1, ["r1", "r2"])  # what the other end-to-end test has
     assert racks[oversold] == 2  # two hosts tell an uplink from a NIC
     topology = Topology(racks, tenant=Tenant(oversold))
-    paths, incidents = run_evening(topology, Measuring(seed=seed), tmp_path)
+    paths, incidents = run_evening(topology, Measuring(seed=seed, planned=4, min_tests=2), tmp_path)
     assert verdict.faults(paths, incidents, topology) == []
     for path in paths:
         assert path["flagged"] or abs(path["swing_ratio"]) < 0.15, path

@@ -30,7 +30,7 @@ RACKS = {"r1": 2, "r2": 2}
 KILLED = "gpu-r1-02"
 WITHOUT_IPERF3 = "gpu-r2-02"
 LOSSY = "gpu-r1-01"
-MEASURING = Measuring(seed=SEED, planned=5, min_tests=3)  # what the faults cost must not cost the verdict
+MEASURING = Measuring(seed=SEED, planned=4, min_tests=2)  # what the faults cost must not cost the verdict
 Item = Mapping[str, Any]
 
 
@@ -198,7 +198,7 @@ def test_the_verdict_from_the_log_alone_is_the_same(story: Story) -> None:
 
 def test_no_gate_trips_where_nothing_was_disturbed(story: Story) -> None:
     calm = [slot for slot in story.timetable if not story.is_disturbed(slot)]
-    assert len(calm) > 80
+    assert len(calm) > 60
     timed_out = [slot for slot in calm if verdict.is_the_tenants_doing(slot, story.topology)]
     assert len(timed_out) <= MOST_TIMEOUTS, timed_out
     for slot in calm:

@@ -1,8 +1,11 @@
 """What is reported is what was done to the packets: one fault on each path of a lab, counted where it was done.
 
-Real packets through the echo prober, agent, log and windows. Every fault is there before the first packet and counts
-what it meets, and it stops at once; then each path's figures must be those counts exactly, and the shares that were
-asked for within binomial bounds.
+Real packets through the echo and TCP probers, agent, log and windows. Every fault is there before the first packet and
+counts what it meets, and it stops at once; then each path's figures must be those counts exactly, and the shares that
+were asked for within binomial bounds.
+
+Two agents have no capability at all. In the namespace of one, ``ping_group_range`` lets it open datagram sockets; the
+other has no right to ICMP, and TCP connects alone.
 """
 
 import math
@@ -17,19 +20,32 @@ from typing import Any
 
 import pytest
 
+from agent.probe.targets import FALLBACK_PORT
+from bandwitness.v1.record_pb2 import (
+    ROUND_TRIP_METHOD_ICMP_DATAGRAM,
+    ROUND_TRIP_METHOD_ICMP_RAW,
+    ROUND_TRIP_METHOD_TCP_CONNECT,
+)
 from collector.analysis.statistics import binomial_tail
 from tests.lab.configuration import Evening, Measuring, window_s
-from tests.lab.faults import Injected, injected, share
+from tests.lab.evidence import logged
+from tests.lab.faults import ECHO_PACKET, TCP_FLOW, Injected, injected, share
 from tests.lab.installation import ROOT, Installation
 from tests.lab.lab import Lab, wait_for
-from tests.lab.topology import Host, Topology
+from tests.lab.topology import DATA_NIC, Host, Topology
 
 pytestmark = pytest.mark.timeout(120)
 
 A, B, C, D = "gpu-r1-01", "gpu-r1-02", "gpu-r2-01", "gpu-r2-02"
+DATAGRAM, NO_ICMP = "gpu-r2-03", "gpu-r1-03"
+DOOR, DOOR_ADDRESS = "door", "198.18.0.9"  # in the fabric
+PORT = FALLBACK_PORT  # nobody listens there: a SYN is answered with RST, which is an answer
+UNPRIVILEGED = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all")
 MEASURED_S = 21  # holds a whole window of 10 s, wherever it begins
 RATE = 10  # probes/s on each path
 HOLD_S, TOO_LATE_S = 0.03, 1.3  # the second is beyond the waiting time of 1 s
+OVERTAKEN_S = 0.15  # longer than it takes until the next one is sent
+LIMIT = 5  # echoes/s that a target answers, half of what it is asked
 CHANCE = 1e-7  # that a share that is right lies outside its bounds
 EDGE = 1  # when a marked packet was sent follows from its number: at the edge of a window it may count to the next
 Way = tuple[str, str]
@@ -43,8 +59,31 @@ LOST: dict[Way, tuple[float, float]] = {  # share of requests, share of replies
     (D, A): (1, 1),
     (D, B): (0.01, 0),
     (B, D): (0, 0),
+    (A, NO_ICMP): (0, 0),
+    (DATAGRAM, B): (0.1, 0),
+    (DATAGRAM, D): (0, 0.1),
+    (DATAGRAM, NO_ICMP): (0, 0),
+    (D, NO_ICMP): (0.5, 0),
+    (NO_ICMP, DOOR): (0.1, 0),
+    (NO_ICMP, A): (0, 0),
+    (NO_ICMP, B): (0.1, 0.1),
+    (NO_ICMP, C): (1, 0),
+    (DATAGRAM, DOOR): (0, 0.1),
+    (D, DOOR): (1, 0),
+    (C, DOOR): (0, 0),
 }
 UNREACHABLE, DOUBLED, HELD, LATE = (B, C), (C, B), (D, C), (C, D)
+OVERTAKEN = (A, DATAGRAM)
+RATE_LIMITED, BELOW_THE_LIMIT = (B, DATAGRAM), (C, DATAGRAM)
+DAMAGED = {(B, NO_ICMP): "damage", (C, NO_ICMP): "forge", (DATAGRAM, A): "forge"}
+DAMAGED_UNSEEN = (DATAGRAM, C)  # the kernel keeps what has a wrong checksum from datagram sockets
+NODES = (A, B, C, D, DATAGRAM, NO_ICMP)
+WAYS = {(a, b) for a in NODES for b in (*NODES, DOOR) if a != b}
+
+
+def is_tcp(way: Way) -> bool:
+    """Without a right to ICMP, TCP connects stand in for echo."""
+    return DOOR in way or way[0] == NO_ICMP
 
 
 @dataclass
@@ -57,12 +96,15 @@ class Story:
     lost: dict[Way, int] = field(default_factory=dict)
     outcomes: dict[tuple[str, str], int] = field(default_factory=dict)  # by source and outcome
     windows: dict[Way, list[dict[str, Any]]] = field(default_factory=dict)  # whole ones, as stored
+    protocols: dict[Way, str] = field(default_factory=dict)
+    methods: dict[str, set[int]] = field(default_factory=dict)  # by node, of its signed records
 
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    topology = Topology({"r1": 2, "r2": 2})
-    measuring = Measuring(echo_rate=RATE * 3.0)
+    topology = Topology({"r1": 3, "r2": 3})
+    door = {"name": DOOR, "address": DOOR_ADDRESS, "probes": ["tcp_connect"], "port": PORT}
+    measuring = Measuring(echo_rate=RATE * 6.0, targets=[door])
     length_s = window_s(topology, measuring)
     evening = Evening.starting_at(int(time.time()) + 3 * 3600, window_s=length_s, between_s=60)
     story = Story()
@@ -71,10 +113,12 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         Installation(lab, tmp_path_factory.mktemp("truth"), evening, measuring) as installation,
         ExitStack() as stack,
     ):
+        lab.run(None, ["ip", "address", "add", f"{DOOR_ADDRESS}/16", "dev", "core"])
+        lab.run(DATAGRAM, ["sysctl", "-qw", "net.ipv4.ping_group_range=0 0"])
         do_it(lab, stack, story)
         installation.start_collector()
-        installation.start_agents()
-        wait_for("all paths to be measured", lambda: len(of_paths(installation, "sent")) == 12, within=20)
+        installation.start_agents(through=dict.fromkeys((DATAGRAM, NO_ICMP), UNPRIVILEGED))
+        wait_for("all paths to be measured", lambda: set(of_paths(installation, "sent")) >= WAYS, within=20)
         from_s = time.time()
         time.sleep(MEASURED_S)  # the stretch that is measured: real packets take real time
         for way, faults in story.done.items():
@@ -92,26 +136,38 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         found = re.findall(r'^bandwitness_probe_outcomes_total\{src="([^"]*)",outcome="(\w+)"\} (\d+)', text, re.M)
         story.outcomes = {(src, outcome): int(count) for src, outcome, count in found}
         read_windows(installation, story, from_s, to_s)
+        installation.stop_agents()
+        installation.stop_collector()
+        for batch in logged(installation.collector_state):
+            for record in batch.records():
+                if record.HasField("round_trip"):
+                    story.methods.setdefault(batch.chain.agent, set()).add(record.round_trip.method)
         yield story
 
 
 def do_it(lab: Lab, stack: ExitStack, story: Story) -> None:
     hosts = {host.name: host for host in lab.topology.hosts}
+    addresses = {name: host.address for name, host in hosts.items()} | {DOOR: DOOR_ADDRESS}
 
-    def fault(way: Way, kind: str, verdict: str, ratio: float = 1) -> None:
-        """On the way's requests or replies, where they leave the host that sends them."""
-        sender, receiver = (hosts[name] for name in (way if kind == "request" else way[::-1]))
-        condition = f"ip saddr {sender.address} ip daddr {receiver.address} icmp type echo-{kind}"
+    def fault(way: Way, kind: str, verdict: str, ratio: float = 1, also: str = "") -> None:
+        """On the way's requests or replies, where they leave the host that sends them, or come from the door."""
+        sender, receiver = way if kind == "request" else way[::-1]
+        condition = f"ip saddr {addresses[sender]} ip daddr {addresses[receiver]} "
+        if is_tcp(way):
+            condition += f"tcp {'d' if kind == 'request' else 's'}port {PORT}"
+        else:
+            condition += f"icmp type echo-{kind} {also}"
         if ratio < 1:
-            condition += f" {share(ratio, seed=len(story.done))}"
+            condition += f" {share(ratio, seed=len(story.done), of=TCP_FLOW if is_tcp(way) else ECHO_PACKET)}"
+        inside, nic = (receiver, DATA_NIC) if sender == DOOR else (None, hosts[sender].port)
         name = f"{kind}-{way[0]}-{way[1]}"
-        rule = stack.enter_context(injected(lab, None, sender.port, condition, verdict, name=name))
+        rule = stack.enter_context(injected(lab, inside, nic, condition, verdict, name=name))
         story.done.setdefault(way, []).append(rule)
 
-    def relay(way: Way, seconds: float) -> None:
+    def relay(way: Way, seconds: float, *, which: str = "all", do: str = "nothing") -> None:
         near, far = hosts[way[0]], hosts[way[1]]
-        fault(way, "reply", "drop")  # the originals
-        start_relay(lab, far, near, seconds)
+        fault(way, "reply", "drop", also="icmp sequence & 1 == 1" if which == "odd" else "")  # the originals
+        start_relay(lab, far, near, str(seconds), which, do)
 
     for way, ratios in LOST.items():
         story.done[way] = []
@@ -120,16 +176,25 @@ def do_it(lab: Lab, stack: ExitStack, story: Story) -> None:
                 fault(way, kind, "drop", ratio)
     fault(UNREACHABLE, "request", "reject with icmp type host-unreachable")
     fault(DOUBLED, "reply", f"dup to {hosts[DOUBLED[0]].port}")
+    fault(RATE_LIMITED, "request", "drop", also=f"limit rate over {LIMIT}/second burst 1 packets")
+    fault(BELOW_THE_LIMIT, "request", "drop", also=f"limit rate over {3 * RATE}/second burst {RATE} packets")
     relay(HELD, HOLD_S)
     relay(LATE, TOO_LATE_S)
+    relay(OVERTAKEN, OVERTAKEN_S, which="odd")
+    relay(DAMAGED_UNSEEN, 0, do="damage")
+    for way, how in DAMAGED.items():
+        relay(way, 0, do=how)
 
 
-def start_relay(lab: Lab, source: Host, destination: Host, seconds: float) -> None:
-    words = [source.port, destination.port, source.address, destination.address, str(seconds)]
-    script = str(ROOT / "tests" / "lab" / "relay.py")
-    lab.start(None, [sys.executable, script, *words])
-    taps = f"^\\S+ +\\S+ +\\S+ +0003 +{port_index(lab, source.port)} "
-    wait_for("the relay", lambda: bool(re.search(taps, packet_sockets(lab), re.M)), within=10)
+def start_relay(lab: Lab, source: Host, destination: Host, *how: str) -> None:
+    def tapping() -> int:
+        taps = f"^\\S+ +\\S+ +\\S+ +0003 +{port_index(lab, source.port)} "
+        return len(re.findall(taps, packet_sockets(lab), re.M))
+
+    before = tapping()
+    words = [source.port, destination.port, source.address, destination.address, *how]
+    lab.start(None, [sys.executable, str(ROOT / "tests" / "lab" / "relay.py"), *words])
+    wait_for("the relay", lambda: tapping() > before, within=10)
 
 
 def packet_sockets(lab: Lab) -> str:
@@ -156,7 +221,9 @@ def read_windows(installation: Installation, story: Story, from_s: float, to_s: 
 
     def closed() -> bool:
         found = paths()
-        return len(found) == 12 and all(path["window_start_time"] >= last for path in found)
+        return {(path["src"], path["dst"]) for path in found} >= WAYS and all(
+            path["window_start_time"] is not None and path["window_start_time"] >= last for path in found
+        )
 
     wait_for("the windows to close", closed, within=20)
     file = installation.collector_state / "store.sqlite"
@@ -169,7 +236,9 @@ def read_windows(installation: Installation, story: Story, from_s: float, to_s: 
                 "SELECT * FROM round_trip_windows WHERE path_id = ? AND start_time_ns BETWEEN ? AND ?",
                 (path_id - (1 << 64 if path_id >> 63 else 0), int(from_s * 1e9), last_s * 10**9),
             ).fetchall()
-            story.windows[path["src"], path["dst"]] = [dict(row) for row in rows]
+            way = path["src"], path["dst"]
+            story.windows[way] = [dict(row) for row in rows]
+            story.protocols[way] = path["protocol"]
     finally:
         connection.close()
 
@@ -185,13 +254,14 @@ def bounds(total: int, ratio: float) -> tuple[int, int]:
 
 
 def test_every_path_was_measured_all_the_time(story: Story) -> None:
-    assert len(story.windows) == 12
+    assert set(story.windows) == set(story.sent) == WAYS
     for way, windows in story.windows.items():
         assert windows, way
         for window in windows:
             # Sending falls on a tick: one more or fewer at the ends. What the machine had no time for is "skipped".
             assert abs(window["sent"] + window["skipped"] - 10 * RATE) <= 1, (way, window)
-            assert window["unresolved"] == window["send_failed"] == window["corrupt"] == 0, (way, window)
+            assert window["unresolved"] == window["send_failed"] == 0, (way, window)
+            assert way in DAMAGED or window["corrupt"] == 0, (way, window)
 
 
 @pytest.mark.parametrize(("way", "ratios"), LOST.items(), ids=[f"{a}-{b}: {r}" for (a, b), r in LOST.items()])
@@ -252,6 +322,59 @@ def test_a_reply_after_the_waiting_time_is_a_loss_with_a_mark(story: Story) -> N
         assert abs(window["late"] - window["sent"]) <= EDGE, window
         assert window["replied"] == window["duplicates"] == 0
         assert window["delay_samples"] == 0
+
+
+def test_replies_that_were_overtaken_are_replies_with_the_delay_they_had(story: Story) -> None:
+    """Every second one arrives after the next one's: none is lost, late or double, and none has another's delay."""
+    assert story.lost[OVERTAKEN] == 0
+    for window in story.windows[OVERTAKEN]:
+        assert window["replied"] == window["sent"] > 0
+        assert window["duplicates"] == window["late"] == 0
+        assert window["delay_min_ns"] < OVERTAKEN_S * 1e9 / 5
+        assert OVERTAKEN_S * 1e9 <= window["delay_p99_ns"] < 2 * OVERTAKEN_S * 1e9
+
+
+@pytest.mark.parametrize("way", DAMAGED, ids=[f"{a}-{b}: {do}" for (a, b), do in DAMAGED.items()])
+def test_a_damaged_reply_is_corrupt_and_counts_as_lost(story: Story, way: Way) -> None:
+    """Whether its checksum still fits or not: with one that does, the kernel passes it on to any socket."""
+    assert story.lost[way] == story.counts[way] == story.outcomes.get((way[0], "corrupt"))
+    for window in story.windows[way]:
+        assert window["corrupt"] == window["sent"] > 0
+        assert window["lost"] == window["replied"] == window["duplicates"] == window["late"] == 0
+        assert window["delay_samples"] == 0
+
+
+def test_a_wrong_checksum_never_reaches_a_datagram_socket_so_it_is_a_loss(story: Story) -> None:
+    assert story.lost[DAMAGED_UNSEEN] == story.counts[DAMAGED_UNSEEN]
+    for window in story.windows[DAMAGED_UNSEEN]:
+        assert window["lost"] == window["sent"] > 0
+        assert window["corrupt"] == window["replied"] == 0
+
+
+def test_what_a_target_does_not_answer_for_its_limit_is_lost_and_at_our_pace_nothing_is(story: Story) -> None:
+    assert story.lost[RATE_LIMITED] == story.counts[RATE_LIMITED]
+    for window in story.windows[RATE_LIMITED]:
+        answered = window["replied"] / (window["sent"] / RATE)
+        # A packet that comes a moment before its turn is refused, and the next one is answered: a half at worst.
+        assert LIMIT / 2 <= answered <= LIMIT * 1.1, window
+    assert story.lost[BELOW_THE_LIMIT] == story.counts[BELOW_THE_LIMIT] == 0
+
+
+# ---------------------------------------------------------------- fewer rights
+
+
+def test_without_capabilities_echo_goes_over_datagram_sockets_and_says_so(story: Story) -> None:
+    assert story.methods[DATAGRAM] == {ROUND_TRIP_METHOD_ICMP_DATAGRAM, ROUND_TRIP_METHOD_TCP_CONNECT}
+    assert story.methods[A] == {ROUND_TRIP_METHOD_ICMP_RAW, ROUND_TRIP_METHOD_TCP_CONNECT}
+    for window in story.windows[DATAGRAM, NO_ICMP]:
+        assert window["replied"] == window["sent"] == window["delay_samples"] > 0
+
+
+def test_without_a_right_to_icmp_there_is_no_loss_but_tcp_which_is_a_path_of_its_own(story: Story) -> None:
+    assert story.methods[NO_ICMP] == {ROUND_TRIP_METHOD_TCP_CONNECT}
+    tcp = {way for way, protocol in story.protocols.items() if protocol == "tcp_connect"}
+    assert tcp == {way for way in WAYS if is_tcp(way)}
+    assert {story.protocols[way] for way in WAYS - tcp} == {"icmp_echo"}
 
 
 def test_the_bounds_are_those_of_the_binomial_distribution() -> None:

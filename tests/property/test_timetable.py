@@ -68,10 +68,19 @@ FAST = settings(deadline=None, max_examples=60, suppress_health_check=[HealthChe
 
 @given(config=fleets())
 @FAST
-def test_no_token_is_held_twice_and_each_slot_lies_in_its_window(config: Config) -> None:
+def test_tokens_windows_counts_and_pairs(config: Config) -> None:
+    """In one, because making the plans is what takes the time."""
     plans = planned(config)
     if plans is None:
         return
+    no_token_is_held_twice_and_each_slot_lies_in_its_window(plans, config)
+    if not plans.notes:
+        each_pair_is_tested_as_often_in_peak_as_in_offpeak(plans, config)
+        if len(config.nodes) <= EVERY_PAIR_UP_TO:
+            every_pair_that_can_be_tested_is(plans, config)
+
+
+def no_token_is_held_twice_and_each_slot_lies_in_its_window(plans: Plans, config: Config) -> None:
     assert_no_token_is_held_beyond_its_capacity(plans.slots, config)
     windows = {site.name: SiteWindows.from_config(site) for site in config.sites}
     site_of = {node.name: node.site for node in config.nodes}
@@ -82,12 +91,7 @@ def test_no_token_is_held_twice_and_each_slot_lies_in_its_window(config: Config)
         assert slot.client.lane == slot.server.lane
 
 
-@given(config=fleets())
-@FAST
-def test_each_pair_is_tested_as_often_in_peak_as_in_offpeak(config: Config) -> None:
-    plans = planned(config)
-    if plans is None or plans.notes:
-        return
+def each_pair_is_tested_as_often_in_peak_as_in_offpeak(plans: Plans, config: Config) -> None:
     counts = Counter((slot.path_id, slot.day, slot.window) for slot in plans.slots)
     # Days of which a part lies before now or beyond the horizon have less.
     days = sorted({slot.day for slot in plans.slots})[1:-1]
@@ -98,12 +102,7 @@ def test_each_pair_is_tested_as_often_in_peak_as_in_offpeak(config: Config) -> N
             assert counts[path, day, OTHER] == config.measure.throughput.around_the_clock
 
 
-@given(config=fleets())
-@FAST
-def test_in_a_small_lane_every_pair_that_can_be_tested_is(config: Config) -> None:
-    plans = planned(config)
-    if plans is None or plans.notes or len(config.nodes) > EVERY_PAIR_UP_TO:
-        return
+def every_pair_that_can_be_tested_is(plans: Plans, config: Config) -> None:
     closed = {node.name for node in config.nodes if node.endpoints[0].client_only}
     lanes = {end.lane for end in config.nodes[0].endpoints}
     names = [node.name for node in config.nodes]
@@ -117,7 +116,7 @@ def test_in_a_small_lane_every_pair_that_can_be_tested_is(config: Config) -> Non
 
 
 @given(config=fleets(), later=st.integers(1, 36 * 3600))
-@FAST
+@settings(FAST, max_examples=30)  # three times the plans
 def test_ids_are_unique_and_planning_again_gives_the_same_slots(config: Config, later: int) -> None:
     plans = planned(config)
     if plans is None:

@@ -1,0 +1,281 @@
+"""Two racks behind routers with four equal ways between them: what one of them loses, and what is too large for all.
+
+The routers choose a way by a hash of addresses and ports (``fib_multipath_hash_policy=1``), as switches do. First one
+way loses half of what is UDP: exactly the source ports that the kernel sends that way must be named. Then a throughput
+test runs while packets above ``CARRIED_BYTES`` vanish everywhere without a word, and small ones pass.
+"""
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.lab.configuration import Evening, Measuring, window_s
+from tests.lab.installation import Installation, wait_until
+from tests.lab.lab import Lab, wait_for
+from tests.lab.stored import windows
+from tests.lab.topology import Topology, leaf
+
+pytestmark = pytest.mark.timeout(150)
+
+TOPOLOGY = Topology({"r1": 1, "r2": 1})
+NEAR, FAR = TOPOLOGY.hosts
+EDGES = ("edge-1", "edge-2")
+MEMBERS = 4
+BAD = "m1"
+RATIO = 0.5
+PORTS = 16
+REFLECTOR = 8620
+CARRIED_BYTES = 1400
+BEFORE_TESTS_S = 30  # for the loss to be there, said, and over
+MEASURING = Measuring(
+    planned=1,
+    min_tests=1,
+    duration="5s",
+    slot="7s",
+    stamp={"enabled": True, "ports": PORTS, "interval": "100ms", "rate": 10.0 * PORTS},
+)
+Item = Mapping[str, Any]
+
+
+@dataclass
+class Story:
+    """What was done, and what was said of it."""
+
+    hashed: set[int] = field(default_factory=set)  # source ports of the near host that the kernel says go the bad way
+    seen: set[int] = field(default_factory=set)  # those that were met there
+    began_s: float = field(default_factory=time.time)
+    pairs: Sequence[Item] = ()  # over whole windows, while it was lossy
+    pairs_in_the_end: Sequence[Item] = ()
+    incidents: Sequence[Item] = ()
+    dropped: int = 0
+    too_large: int = 0
+    tests: Sequence[Item] = ()
+    paths: Sequence[Item] = ()
+    echo: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # windows of echo paths in which tests ran
+
+    def pair(self, src: str) -> Item:
+        (found,) = [pair for pair in self.pairs if pair["src"] == src]
+        return found
+
+
+def rfc3339(epoch_s: float) -> str:
+    return datetime.fromtimestamp(epoch_s, UTC).isoformat().replace("+00:00", "Z")
+
+
+def seconds(time_text: str) -> float:
+    return datetime.fromisoformat(time_text[:26].rstrip("Z") + "+00:00").timestamp()
+
+
+def routers() -> Iterator[str]:
+    """Shell commands: a router at each leaf, equal ways between them, and routes of the hosts over them."""
+    for number, (edge, host) in enumerate(zip(EDGES, (NEAR, FAR), strict=True), start=1):
+        yield f"ip netns add {edge}"
+        yield f"ip -n {edge} link set lo up"
+        yield f"ip link add p-{edge} type veth peer name l0 netns {edge}"
+        yield f"ip link set p-{edge} master {leaf(host.rack)} up"
+        yield f"ip -n {edge} address add 198.18.{number}.1/24 dev l0"
+        yield f"ip -n {edge} link set l0 up"
+        yield (
+            f"ip netns exec {edge} sysctl -qw net.ipv4.ip_forward=1 net.ipv4.fib_multipath_hash_policy=1 "
+            "net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.l0.send_redirects=0"
+        )
+    for member in range(MEMBERS):
+        yield f"ip -n {EDGES[0]} link add m{member} type veth peer name m{member} netns {EDGES[1]}"
+        for number, edge in enumerate(EDGES, start=1):
+            yield f"ip -n {edge} address add 10.66.{member}.{number}/30 dev m{member}"
+            yield f"ip -n {edge} link set m{member} up"
+    for number, (edge, host) in enumerate(zip(EDGES, (NEAR, FAR), strict=True), start=1):
+        ways = " ".join(f"nexthop via 10.66.{member}.{3 - number} dev m{member}" for member in range(MEMBERS))
+        yield f"ip -n {edge} route add 198.18.{3 - number}.0/24 {ways}"
+        yield f"ip -n {host.name} route add 198.18.{3 - number}.0/24 via 198.18.{number}.1"
+
+
+def lose_on_the_bad_way(lab: Lab) -> None:
+    """Half of the UDP packets to the far rack, by a hash of their sequence number; and which ports come that way."""
+    rules = (
+        f"table netdev bad {{\n set ports {{ type inet_service; flags dynamic; size 1024; }}\n chain arriving {{\n"
+        f"  type filter hook ingress device {BAD} priority 0\n"
+        f"  udp dport {REFLECTOR} add @ports {{ udp sport }}\n"
+        f"  ip protocol udp jhash @th,64,32 mod 1000 seed 0x7 < {RATIO * 1000:.0f} counter drop\n}}\n}}\n"
+    )
+    lab.run(EDGES[1], ["nft", "-f", "-"], text=rules)
+
+
+def met_on_the_bad_way(lab: Lab) -> tuple[set[int], int]:
+    """Source ports, and how many packets were dropped."""
+    text = lab.run(EDGES[1], ["nft", "-n", "list", "table", "netdev", "bad"])
+    elements = re.search(r"elements = \{([^}]*)\}", text)
+    count = re.search(r"counter packets (\d+)", text)
+    assert elements, text
+    assert count, text
+    return {int(port) for port in re.findall(r"\d+", elements[1])}, int(count[1])
+
+
+def hashed_to_the_bad_way(lab: Lab, ports: Sequence[int]) -> set[int]:
+    """What the kernel's own route lookup says of each source port."""
+    ask = f"route get {FAR.address} from {NEAR.address} iif l0 ipproto udp dport {REFLECTOR} sport"
+    found = {port: lab.run(EDGES[0], ["ip", "-j", *ask.split(), str(port)]) for port in ports}
+    return {port for port, answer in found.items() if json.loads(answer)[0]["dev"] == BAD}
+
+
+def swallow_large_packets(lab: Lab) -> None:
+    for edge in EDGES:
+        lines = ["table netdev hole {"]
+        for member in range(MEMBERS):
+            lines.append(f" chain m{member} {{ type filter hook ingress device m{member} priority 1")
+            lines.append(f"  ip length > {CARRIED_BYTES} counter drop\n }}")
+        lab.run(edge, ["nft", "-f", "-"], text="\n".join([*lines, "}", ""]))
+
+
+def swallowed(lab: Lab) -> int:
+    text = "".join(lab.run(edge, ["nft", "list", "table", "netdev", "hole"]) for edge in EDGES)
+    return sum(int(count) for count in re.findall(r"counter packets (\d+)", text))
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    night_s = int(time.time()) + BEFORE_TESTS_S
+    evening = Evening.starting_at(night_s, window_s=window_s(TOPOLOGY, MEASURING), between_s=3600)
+    story = Story()
+    with Lab(TOPOLOGY) as lab:
+        lab.run(None, ["sh"], text="\n".join(["set -eu", *routers(), ""]))
+        for host in TOPOLOGY.hosts:  # until its reflector is there, a host says so of each packet
+            lab.run(host.name, ["sysctl", "-qw", "net.ipv4.icmp_ratelimit=0"])
+        with Installation(lab, tmp_path_factory.mktemp("ecmp"), evening, MEASURING) as installation:
+            lose_on_the_bad_way(lab)
+            installation.start_collector()
+            installation.start_agents()
+            look_at_the_loss(installation, story)
+            swallow_large_packets(lab)
+            look_at_the_tests(installation, story)
+        yield story
+
+
+def look_at_the_loss(installation: Installation, story: Story) -> None:
+    def told() -> bool:
+        story.incidents = installation.incidents("loss")
+        return any(
+            incident["values"].get("ports_pattern") == "some" and incident["element"]["name"].startswith(NEAR.name)
+            for incident in story.incidents
+        )
+
+    wait_for("an incident of some ports", told, within=BEFORE_TESTS_S)
+
+    def every_bad_port_has_lost() -> bool:
+        story.pairs = pairs(installation, story, whole_windows=True)
+        lossy = (
+            {port["source_port"] for port in story.pair(NEAR.name)["ports"] if port["lost"]} if story.pairs else set()
+        )
+        return lossy >= story.seen
+
+    story.seen, _ = met_on_the_bad_way(installation.lab)
+    wait_for("windows that hold it", every_bad_port_has_lost, within=20)
+    story.incidents = installation.incidents("loss")
+    installation.lab.run(EDGES[1], ["nft", "insert", "rule", "netdev", "bad", "arriving", "accept"])
+    story.seen, story.dropped = met_on_the_bad_way(installation.lab)
+    ports = [port["source_port"] for port in story.pair(NEAR.name)["ports"]]
+    story.hashed = hashed_to_the_bad_way(installation.lab, ports)
+
+
+def pairs(installation: Installation, story: Story, *, whole_windows: bool) -> Sequence[Item]:
+    """STAMP of both pairs since the start; directions are told at once, windows when they are full."""
+    span = {"from": rfc3339(story.began_s)}
+    if whole_windows:
+        paths = [path for path in installation.items("paths") if path["protocol"] == "stamp"]
+        starts = [path["window_start_time"] for path in paths]
+        if len(paths) < 2 * PORTS or None in starts:
+            return ()
+        span["to"] = rfc3339(min(seconds(start) for start in starts) + 10)
+    found = installation.items("pairs", **span)
+    return found if len(found) == 2 else ()
+
+
+def look_at_the_tests(installation: Installation, story: Story) -> None:
+    evening = installation.evening
+    wait_until(evening.night_end_s, installation)
+
+    def decided() -> bool:
+        story.tests = [slot for slot in installation.timetable() if slot["window"] == "offpeak"]
+        return bool(story.tests) and all(slot["category"] != "pending" for slot in story.tests)
+
+    wait_for("the tests' records", decided, within=20)
+    story.too_large = swallowed(installation.lab)
+    story.pairs_in_the_end = pairs(installation, story, whole_windows=False)
+    story.paths = installation.items("paths")
+    echo = [path["path_id"] for path in story.paths if path["protocol"] == "icmp_echo"]
+
+    def stored() -> bool:
+        story.echo = windows(installation.collector_state, echo, evening.night_start_s - 10, evening.night_end_s)
+        return all(any(row["loaded_by"] is not None for row in rows) for rows in story.echo.values())
+
+    wait_for("windows of the time of the tests", stored, within=20)
+
+
+# ---------------------------------------------------------------- one bad member
+
+
+def test_the_ports_that_lose_are_exactly_those_that_the_kernel_sends_the_bad_way(story: Story) -> None:
+    pair = story.pair(NEAR.name)
+    assert len(pair["ports"]) >= PORTS
+    assert 0 < len(story.hashed) < PORTS
+    assert story.seen == story.hashed
+    assert {port["source_port"] for port in pair["ports"] if port["lost"]} == story.hashed
+
+
+def test_each_of_them_loses_its_share_and_all_of_it_on_the_way_there(story: Story) -> None:
+    pair = story.pair(NEAR.name)
+    assert pair["reverse_lost"] == 0
+    for port in pair["ports"]:
+        if port["source_port"] in story.hashed:
+            assert 0.2 < port["lost"] / port["sent"] < 0.8, port
+            assert port["lost"] - 3 <= port["forward_lost"] <= port["lost"] + 3, port  # a gap counts to its beginning
+
+
+def test_every_packet_that_was_dropped_is_in_the_direction_it_was_dropped_in(story: Story) -> None:
+    """Requests of the near host and replies to the far one, and no other packet."""
+    told = {pair["src"]: pair for pair in story.pairs_in_the_end}
+    assert told[NEAR.name]["forward_lost"] + told[FAR.name]["reverse_lost"] == story.dropped > 0
+    assert told[NEAR.name]["reverse_lost"] == told[FAR.name]["forward_lost"] == 0
+
+
+def test_the_incident_says_a_stable_subset_of_ports_and_which(story: Story) -> None:
+    (told,) = [one for one in story.incidents if one["element"]["name"].startswith(f"{NEAR.name}/")]
+    values = told["values"]
+    assert values["ports_pattern"] == "some"
+    assert {int(port) for port in values["lossy_ports"].split()} == story.hashed
+    assert values["ports_lossy"] == len(story.hashed) < values["ports_probed"]
+
+
+def test_nothing_but_the_two_ways_of_the_pair_is_blamed(story: Story) -> None:
+    """The far host's replies go the bad way too, each by the hash of its own ports."""
+    names = {incident["element"]["name"] for incident in story.incidents}
+    assert names <= {f"{a.name}/d0>{b.name}/d0#stamp" for a, b in ((NEAR, FAR), (FAR, NEAR))}
+
+
+# ---------------------------------------------------------------- case 11
+
+
+def test_case_11_a_throughput_test_into_an_mtu_black_hole_is_told_from_a_slow_one(story: Story) -> None:
+    assert story.too_large > 0
+    assert len(story.tests) == 2
+    for slot in story.tests:
+        assert (slot["category"], slot["outcome"]) == ("failed", "stalled_suspect_mtu"), slot
+        assert slot["client_run"]["throughput_bps"] is None
+
+
+def test_case_11_it_is_kept_out_of_the_medians(story: Story) -> None:
+    figures = [path["throughput"] for path in story.paths if path["throughput"] is not None]
+    assert all(each["tests_offpeak"] == 0 and each["offpeak_bps"] is None for each in figures)
+
+
+def test_case_11_small_packets_pass_meanwhile(story: Story) -> None:
+    assert len(story.echo) == 2
+    for rows in story.echo.values():
+        assert sum(row["sent"] for row in rows) > 0
+        assert sum(row["lost"] + row["unreachable"] + row["corrupt"] for row in rows) == 0
