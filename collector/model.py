@@ -608,3 +608,20 @@ class ClusterBurst:
     interval_ns: int | None = None  # median interval between starts that it stands on
     interval_spread_ns: int | None = None  # largest distance of an interval from that median
     intervals: int = 0  # number of them
+
+
+@dataclass(frozen=True, slots=True)
+class BurstScore:
+    """Bursts against trainers' marks, over some time; a ratio of nothing is absent."""
+
+    detections: int
+    detections_marked: int
+    events: int
+    events_detected: int
+    precision_ratio: float | None
+    recall_ratio: float | None
+    start_error_median_ns: int | None  # of the size of the error
+    start_error_p90_ns: int | None
+    start_error_mean_ns: int | None  # with its sign: above 0, bursts are seen later than they were said to begin
+    unmarked: Sequence[str] = ()  # detections without a mark, at most a hundred
+    unseen: Sequence[str] = ()  # events without a burst, in words, at most a hundred

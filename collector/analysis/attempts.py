@@ -117,6 +117,11 @@ class Attempts:
                 self.restore([known])
         return known
 
+    def is_known(self, slot_id: bytes) -> bool:
+        """Whether it is known if and how long a slot's test ran, or nobody will say."""
+        entry = self.get(slot_id)
+        return entry is None or entry.settled or entry.client is not None
+
     # ------------------------------------------------------------ what comes in
 
     def plan(self, plan: PlanRow) -> list[Tracked]:

@@ -237,6 +237,10 @@ class Nic:
             self._meter.encode(), self._seconds.encode(), self._link.encode(),
         ])  # fmt: skip
 
+    def encode_meter(self) -> str:
+        """Its meter alone."""
+        return dump(self._meter.encode())
+
     @staticmethod
     def decode(node: str, nic: str, text: str) -> "Nic":
         """The NIC again; totals begin anew with the process."""
@@ -290,6 +294,10 @@ class Nics:
             if steps:
                 carried.append((*key, steps))
         return carried
+
+    def meter(self, node: str, nic: str) -> str:
+        """State of a NIC's meter, for who reads a part of the log again."""
+        return self._nics[node, nic].encode_meter()
 
     def take_changed(self) -> tuple[list[Values], list[Values]]:
         """Rows of ``nics`` and of ``nic_windows`` that changed since last asked."""

@@ -12,6 +12,7 @@ from bandwitness.v1.record_pb2 import BATCH_CLASS_CONTROL, PROTOCOL_TCP_THROUGHP
 from collector.analysis import admission
 from collector.analysis.agents import Agent, Agents, class_name
 from collector.analysis.attempts import Attempts, Tracked
+from collector.analysis.bursts.bursts import Bursts
 from collector.analysis.counters import Nics
 from collector.analysis.incidents import Book, Change
 from collector.analysis.judge import Network
@@ -82,6 +83,7 @@ class Parts:
     attempts: Attempts
     swings: Swings
     nics: Nics
+    bursts: Bursts
     verdicts: Verdicts
     book: Book  # incidents of the rules that are not judged moment by moment
     totals: Totals
@@ -128,7 +130,11 @@ class Fold:
         agent = parts.agents.get(entry.agent_id)
         if agent is None:
             return
-        records = decode(entry, parts.definitions).round_trips
+        decoded = decode(entry, parts.definitions)
+        counted = admission.counters(decoded.nics, entry.received_time_ns).nics
+        if decoded.batch is not None and counted:
+            parts.bursts.add_again(counted, entry.received_time_ns, decoded.batch.clock_error_bound_ns)
+        records = decoded.round_trips
         for samples in admission.round_trips(parts.network.paths, records, entry.received_time_ns).round_trips:
             parts.network.rounds.add(samples, agent.closed_through_ns, entry.received_time_ns, again=True)
 
@@ -146,6 +152,8 @@ class Fold:
     def idle(self, tx: Transaction, now_ns: int) -> None:
         """Nothing came, and that has been listened for until ``now_ns``: agents may have fallen silent."""
         self._silence(tx, now_ns)
+        if now_ns // SECOND > self.parts.position.received_ns // SECOND:
+            self._bursts(now_ns)
 
     # ------------------------------------------------------------ what is in them
 
@@ -184,7 +192,8 @@ class Fold:
         self._runs(tx, decoded, entry)
         counted = admission.counters(decoded.nics, entry.received_time_ns)
         self._quarantine(tx, counted.refused)
-        parts.nics.add(counted.nics, entry.received_time_ns)
+        carried = parts.nics.add(counted.nics, entry.received_time_ns)
+        parts.bursts.add(carried, counted.nics, entry.received_time_ns, decoded.batch.clock_error_bound_ns)
         links = parts.nics.take_links()
         if links:
             opened = parts.book.open(link_degraded.RULE)
@@ -203,6 +212,8 @@ class Fold:
         admitted = admission.marks(decoded.marks, entry.received_time_ns)
         self._quarantine(tx, admitted.refused)
         tx.add(marks, [mark_values(mark) for mark in admitted.marks])
+        for mark in admitted.marks:
+            self.parts.bursts.mark(mark)
 
     def _runs(self, tx: Transaction, decoded: Decoded, entry: LogEntry) -> None:
         parts = self.parts
@@ -319,6 +330,7 @@ class Fold:
                 if through is not None:
                     self._close(agent, through)
             parts.attempts.settle(parts.agents.ends(), received_ns)
+            self._bursts(received_ns)
         for tracked in parts.attempts.take_fresh():
             parts.swings.put(tracked.slot.path_id, tracked.slot.slot_id, tracked.result)
         if parts.swings.stale:
@@ -326,6 +338,12 @@ class Fold:
         frontier = parts.agents.frontier(received_ns)
         if frontier is not None:
             self.changes += parts.verdicts.advance(tx, frontier, received_ns)
+
+    def _bursts(self, now_ns: int) -> None:
+        """Cluster bursts of what is known by now; moments already judged under others are judged again."""
+        self.parts.bursts.advance(now_ns, self.parts.agents)
+        for span in self.parts.bursts.calendar.take_changes():
+            self.parts.verdicts.note_late(span, self.parts.position.received_ns)
 
     def _silence(self, tx: Transaction, now_ns: int) -> None:
         parts = self.parts

@@ -9,12 +9,14 @@ from bandwitness.v1.record_pb2 import RUN_ROLE_CLIENT
 from collector.analysis.accounting import speaks
 from collector.analysis.agents import Agent, Agents
 from collector.analysis.attempts import KEPT_NS, Attempts, Tracked
+from collector.analysis.bursts import storing
 from collector.analysis.counters import Nics
 from collector.analysis.elements import Topology
 from collector.analysis.fold import THROUGHPUT, Parts, Position
 from collector.analysis.incidents import Book
 from collector.analysis.judge import RULES, Network
 from collector.analysis.loading import Loading
+from collector.analysis.occasions import OfCalendar
 from collector.analysis.paths import PathIndex
 from collector.analysis.rounds import Rounds
 from collector.analysis.swings import KEPT_NS as RESULTS_KEPT_NS
@@ -42,7 +44,7 @@ from collector.store.rows import (
 from collector.store.writer import Transaction
 
 # Rises with every change that makes other rows or verdicts of the same log: the store is then made anew.
-VERSION = 7
+VERSION = 8
 IN_MEMORY_NS = 150 * SECOND  # behind what was judged last
 
 
@@ -101,7 +103,8 @@ def load(tx: Transaction, config: Config, stored: StoredRounds) -> tuple[Parts, 
     _load_attempts(tx, attempts, loading, topology, position.received_ns)
     attempts.counts = attempt_counts(count_slots(tx.connection))
     _load_results(tx, swings, config, position.received_ns)
-    network = Network(index, rounds, loading)
+    bursts = storing.load(tx, config, loading, attempts, position.received_ns)
+    network = Network(index, rounds, loading, OfCalendar(bursts.calendar))
     incidents = tables.incidents
     book = Book(
         read_incident(row)
@@ -118,6 +121,7 @@ def load(tx: Transaction, config: Config, stored: StoredRounds) -> tuple[Parts, 
         attempts=attempts,
         swings=swings,
         nics=Nics(tx.all(tables.nics)),
+        bursts=bursts,
         verdicts=Verdicts(network, config.rules),
         book=book,
         totals=totals,
@@ -127,6 +131,7 @@ def load(tx: Transaction, config: Config, stored: StoredRounds) -> tuple[Parts, 
 
 def take_up_judging(tx: Transaction, parts: Parts) -> None:
     """Sets the judge where it stood; after open windows are filled again."""
+    parts.bursts.taken_up()
     meta = tx.meta()
     if "judged_through_ns" in meta:
         parts.verdicts.take_up(tx, int(meta["judged_through_ns"]), meta["judge_state"])
@@ -152,10 +157,11 @@ def save(tx: Transaction, parts: Parts) -> None:
         ],
     )
     position, verdicts = parts.position, parts.verdicts
-    meta = {
+    of_bursts = storing.save(tx, parts.bursts, parts.nics, position.position, position.received_ns)
+    meta = of_bursts | {
         "analysis_version": str(VERSION),
         "position": str(position.position),
-        "safe_position": str(parts.network.rounds.safe_position(position.position)),
+        "safe_position": str(_safe_position(parts)),
         "received_ns": str(position.received_ns),
         "started_ns": str(position.started_ns),
         "late": "",
@@ -172,11 +178,18 @@ def save(tx: Transaction, parts: Parts) -> None:
     tx.set_meta(meta)
 
 
+def _safe_position(parts: Parts) -> int:
+    """Behind which the log must be read again: for open windows, and for NICs whose state is not written yet."""
+    position = parts.position.position
+    return min(parts.network.rounds.safe_position(position), parts.bursts.safe_position(position))
+
+
 def tidy(tx: Transaction, parts: Parts) -> None:
     """Lets go of what is too old to matter; a few times an hour."""
     received_ns = parts.position.received_ns
     parts.attempts.forget(received_ns)
     parts.network.loading.forget(received_ns - KEPT_NS)
+    parts.bursts.forget(received_ns)
     if parts.verdicts.through_ns is not None:
         old = tables.checkpoints.c.time_ns < parts.verdicts.through_ns - CHECKPOINTS_KEPT_NS
         tx.connection.execute(tables.checkpoints.delete().where(old))

@@ -178,7 +178,7 @@ class Runner:
             now_ns = self._wall_ns()
             if not entries:
                 fold.idle(tx, max(looked_ns - IDLE_AFTER_NS, position.received_ns))
-            if entries or fold.changes or resumed:
+            if entries or fold.changes or resumed or fold.parts.bursts.has_changed:
                 persist.save(tx, fold.parts)
             self._speaker.note(fold.changes)
             fold.changes.clear()

@@ -7,7 +7,7 @@ samples that arrived within ``YOUNG_NS`` of being measured: a drained backlog mu
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collector.model import Incident, NodeRow, PathStatus, Swing
+from collector.model import Burst, BurstScore, ClusterBurst, Incident, NodeRow, PathStatus, Swing
 
 YOUNG_NS = 120 * 1_000_000_000
 PACKET_OUTCOMES = ("replied", "lost", "unreachable", "corrupt", "unresolved", "send_failed", "skipped")
@@ -89,6 +89,15 @@ class Snapshot:
     the server's node is the source. ``lost`` included, pending not."""
     incidents: Sequence[Incident] = ()  # open ones
     nics: Sequence[NicStatus] = ()
+    open_bursts: Sequence[Burst] = ()
+    open_clusters: Sequence[ClusterBurst] = ()
+    forecasts: Sequence[ClusterBurst] = ()  # the newest of each place, lane and kind that tells when the next one comes
+    burst_counts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # ended ones, by lane and kind
+    burst_bytes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    cluster_burst_counts: Mapping[tuple[str, str, str, str], int] = field(default_factory=dict)
+    """Ended ones, by scope, lane, kind and whether a mark speaks of them (yes, no)."""
+    burst_score: BurstScore | None = None
+    burst_steps_waited_out: int = 0
     batches: Mapping[str, int] = field(default_factory=dict)  # by class in lower case, in the log
     quarantined: Mapping[str, int] = field(default_factory=dict)  # batches, by ChainFault
     unreadable_records: int = 0

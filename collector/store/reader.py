@@ -17,6 +17,8 @@ from collector.model import (
     AccountingRow,
     Alert,
     Attempt,
+    Burst,
+    ClusterBurst,
     Incident,
     MarkRow,
     NodeRow,
@@ -26,7 +28,7 @@ from collector.model import (
     RunRow,
     Swing,
 )
-from collector.store import tables
+from collector.store import bursts, tables
 from collector.store.counting import count_slots
 from collector.store.database import open_reader
 from collector.store.newest import newest_windows
@@ -102,6 +104,20 @@ class Reader:
             .order_by(table.c.time_ns, table.c.position, table.c.record_index)
         )
         return [read_mark(row) for row in self._rows(statement)]
+
+    def cluster_bursts(self, from_ns: int, to_ns: int, active_only: bool = False) -> list[ClusterBurst]:
+        """Cluster bursts that were on at some time in ``[from, to)``, oldest first."""
+        with self._engine.begin() as connection:
+            return bursts.clusters_between(connection, from_ns, to_ns, active_only=active_only)
+
+    def bursts(self, from_ns: int, to_ns: int, active_only: bool = False) -> list[Burst]:
+        """Bursts of single NICs that were on at some time in ``[from, to)``, oldest first."""
+        with self._engine.begin() as connection:
+            return bursts.bursts_between(connection, from_ns, to_ns, active_only=active_only)
+
+    def counter_sets(self) -> list[bytes]:
+        """Definitions of all counter sets."""
+        return [row["definition"] for row in self._rows(select(tables.counter_sets))]
 
     def alerts(self, from_ns: int, to_ns: int) -> list[Alert]:
         """What was said in ``[from, to)`` by the collector's clock, in that order."""

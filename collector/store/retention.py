@@ -25,6 +25,8 @@ PERIODS = (
     Period("one_way_losses", "send_time_ns", 90),
     Period("marks", "time_ns", 400),
     Period("nic_windows", "start_time_ns", 90),
+    Period("bursts", "end_time_ns", 400),
+    Period("cluster_bursts", "end_time_ns", 400),
     Period("runs", "end_time_ns", 400),
     Period("slots", "end_time_ns", 400),
     Period("gaps", "to_time_ns", 400),

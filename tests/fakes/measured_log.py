@@ -14,6 +14,7 @@ from bandwitness.v1.plan_pb2 import SLOT_PURPOSE_PAIR, Plan, Slot
 from collector.config import Config, EndpointConfig, Node, Rules, Site
 from collector.model import LogEntry
 from tests.fakes.batches import START_NS, FakeChain
+from tests.fakes.traffic import FleetTraffic
 
 SECOND = 1_000_000_000
 FLUSH_NS = 2 * SECOND
@@ -116,6 +117,7 @@ class MeasuredLog:
         self.fate = fate
         self.interval_ns = interval_ns
         self.visible = 1 << 62
+        self.traffic: FleetTraffic | None = None  # counters are sent too, if there is any
         self._marks: dict[str, list[Mark]] = {}
         self.control = FakeChain("collector", pb.BATCH_CLASS_CONTROL, bytes(15) + b"\xff", 99)
         self.members = {
@@ -186,6 +188,8 @@ class MeasuredLog:
             for node in self.members:
                 if node not in without:
                     self._flush(node)
+                    if self.traffic is not None:
+                        self.nic(node, self.traffic.batch(node, self.now_ns - FLUSH_NS, self.now_ns))
 
     def cut_off(self, node: str) -> None:
         """The agent goes on measuring, but nothing arrives any more."""
@@ -213,6 +217,10 @@ class MeasuredLog:
             [definition.SerializeToString(), record.SerializeToString()],
             self.now_ns,
         )
+
+    def say(self, node: str, mark: pb.TrainerMark) -> None:
+        """A trainer tells its agent."""
+        self.members[node].pending.append(pb.Record(trainer_mark=mark).SerializeToString())
 
     def mark(self, source: str, destination: str, sequence: int, kind: int) -> None:
         """A duplicate or a late reply, in the agent's next record."""

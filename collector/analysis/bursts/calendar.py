@@ -71,7 +71,11 @@ class Calendar:
 
     def clusters_before(self, time_ns: int, span_ns: int) -> list[ClusterBurst]:
         """Cluster bursts that started in the ``span_ns`` before a time, by start."""
-        return list(self._clusters.started(time_ns - span_ns, time_ns))
+        return self.clusters_started(time_ns - span_ns, time_ns)
+
+    def clusters_started(self, from_ns: int, to_ns: int) -> list[ClusterBurst]:
+        """Cluster bursts that started in ``[from, to)``, by start."""
+        return list(self._clusters.started(from_ns, to_ns))
 
     def bursts_started(self, from_ns: int, to_ns: int) -> list[Burst]:
         """Bursts that started in ``[from, to)``, by start."""
