@@ -164,6 +164,13 @@ _table_command(
     span=True,
     extra=(click.option("--active", is_flag=True, help="only those that are open"),),
 )
+_table_command("gaps", "What agents did not record, by their own doing: from when to when, and why.", span=True)
+_table_command(
+    "samples",
+    "Round trips of one path, in windows of 10 s.",
+    span=True,
+    extra=(click.option("--path", required=True, metavar="ID", help="path_id, as `paths` shows it"),),
+)
 _table_command("marks", "What trainers said: checkpoints and the like that began or ended.", span=True)
 _table_command("timetable", "Throughput tests planned, and how each ended.", span=True)
 _table_command("accounting", "Per pair and window: planned = ok + failed + skipped + lost.", span=True)

@@ -232,6 +232,26 @@ class BatchRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SelfCheckRow:
+    """An agent measured against itself over ``[from, to)``. ``reasons``: why its delays are doubtful; empty: not."""
+
+    source: Source
+    node: str
+    from_time_ns: int
+    to_time_ns: int
+    loopback_sent: int
+    loopback_lost: int
+    loopback_delay_p50_ns: int | None
+    loopback_delay_max_ns: int | None
+    lateness_p50_ns: int | None  # of the probes' timer
+    lateness_max_ns: int | None
+    cpu_pressure_ratio: float | None
+    own_wait_ratio: float | None
+    steal_ratio: float | None
+    reasons: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class GapRow:
     """From here to there an agent recorded nothing, and it was our doing."""
 
@@ -242,6 +262,7 @@ class GapRow:
     to_time_ns: int
     records: int | None
     detail: str
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +354,7 @@ class RoundTripWindow:
     delay_p99_ns: int | None
     delay_max_ns: int | None
     loaded_by: bytes | None  # slot id of a test of ours that shared a token
+    doubtful: str | None = None  # why the hosts at its ends doubted delays then, words parted by blanks; None: not
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,6 +458,24 @@ class AccountingRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SelfCheckStatus:
+    """An agent's newest check of itself, and counts of those that came within two minutes, since the log began."""
+
+    to_time_ns: int
+    loopback_sent: int
+    loopback_lost: int
+    loopback_delay_p50_ns: int | None
+    lateness_p50_ns: int | None
+    lateness_max_ns: int | None
+    cpu_pressure_ratio: float | None
+    own_wait_ratio: float | None
+    steal_ratio: float | None
+    reasons: Sequence[str]  # empty: no doubt
+    checks: int
+    doubtful_checks: Mapping[str, int]  # by reason; a check can have several
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRow:
     """A configured node and what is known of its agent."""
 
@@ -455,6 +495,9 @@ class NodeRow:
     parts: Sequence[Mapping[str, str]] = ()  # part, state, detail of those that do not work
     chains: Mapping[str, int] = field(default_factory=dict)  # batch class in lower case -> durable seq
     quarantined: int = 0
+    self_check: "SelfCheckStatus | None" = None
+    gaps: int = 0  # on record
+    last_gap_time_ns: int | None = None  # where the newest of them ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,6 +536,7 @@ class PathStatus:
     loaded: bool | None
     throughput: ThroughputStatus | None
     source_port: int | None = None  # None where it is no part of the path
+    doubtful: str | None = None  # as of RoundTripWindow, of the same window
 
 
 @dataclass(frozen=True, slots=True)

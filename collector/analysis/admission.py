@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 from collector.analysis.paths import PathIndex
 from collector.analysis.rounds import AHEAD_NS
 from collector.analysis.window import SECOND, WINDOW_NS
-from collector.model import MarkRow, NicSamples, OneWayLossRow, Quarantined, RoundTripSamples, RunRow, Source
+from collector.model import (
+    MarkRow,
+    NicSamples,
+    OneWayLossRow,
+    Quarantined,
+    RoundTripSamples,
+    RunRow,
+    SelfCheckRow,
+    Source,
+)
 
 PAST_NS = 90 * 86_400 * SECOND  # as long as windows are kept
 WINDOWS_OF_BATCH = 256  # an agent without disk holds back half an hour
@@ -37,6 +46,7 @@ class Admitted:
     runs: list[RunRow] = field(default_factory=list)
     marks: list[MarkRow] = field(default_factory=list)
     one_way_losses: list[OneWayLossRow] = field(default_factory=list)
+    self_checks: list[SelfCheckRow] = field(default_factory=list)
     refused: list[Quarantined] = field(default_factory=list)  # at most one a record
 
 
@@ -106,6 +116,18 @@ def marks(records: Sequence[MarkRow], received_ns: int) -> Admitted:
             result.refused.append(Quarantined(mark.source, reason, f"mark {mark.kind} of job {mark.job}"))
         else:
             result.marks.append(mark)
+    return result
+
+
+def self_checks(records: Sequence[SelfCheckRow], received_ns: int) -> Admitted:
+    """An agent's checks of itself, of a time that can be true."""
+    result = Admitted()
+    for check in records:
+        reason = _untimely(np.array([check.from_time_ns, check.to_time_ns]), received_ns)
+        if reason:
+            result.refused.append(Quarantined(check.source, reason, "self-check"))
+        else:
+            result.self_checks.append(check)
     return result
 
 

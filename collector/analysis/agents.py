@@ -10,11 +10,17 @@ from collector.analysis.accounting import End
 from collector.analysis.rounds import AHEAD_NS
 from collector.analysis.window import SECOND
 from collector.config import Config
-from collector.model import BatchRow, LogEntry, StatusRow
+from collector.model import BatchRow, GapRow, LogEntry, SelfCheckRow, StatusRow
 from collector.store.rows import Values, dump
 
 HEARD_WITHIN_NS = 10 * SECOND  # an agent that is silent for longer is not waited for
 BEHIND_NS = 60 * SECOND  # nor one that is still sending what it measured longer ago than this
+YOUNG_NS = 120 * SECOND  # counters move only on what came within this
+MAX_DOUBTS = 16  # words that one agent's doubts are counted under
+_CHECK_FIGURES = (
+    "to_time_ns", "loopback_sent", "loopback_lost", "loopback_delay_p50_ns", "lateness_p50_ns", "lateness_max_ns",
+    "cpu_pressure_ratio", "own_wait_ratio", "steal_ratio",
+)  # fmt: skip
 SETTLE_NS = 3 * SECOND  # from the end of the waiting time to the batch that tells
 
 
@@ -37,6 +43,9 @@ class Agent:
     parts: list[dict[str, str]] = field(default_factory=list)
     chains: dict[str, int] = field(default_factory=dict)
     quarantined: int = 0
+    self_check: dict[str, Any] = field(default_factory=dict)  # of SelfCheckStatus; empty before the first
+    gaps: int = 0
+    last_gap_time_ns: int | None = None
 
     def values(self) -> Values:
         """Table row."""
@@ -56,13 +65,17 @@ class Agent:
             "parts": dump(self.parts),
             "chains": dump(self.chains),
             "quarantined": self.quarantined,
+            "self_check": dump(self.self_check),
+            "gaps": self.gaps,
+            "last_gap_time_ns": self.last_gap_time_ns,
         }
 
     @staticmethod
     def restore(values: Mapping[str, Any]) -> "Agent":
         """The agent again."""
-        plain = {name: value for name, value in values.items() if name not in ("parts", "chains")}
-        return Agent(**plain, parts=json.loads(values["parts"]), chains=json.loads(values["chains"]))
+        texts = ("parts", "chains", "self_check")
+        plain = {name: value for name, value in values.items() if name not in texts}
+        return Agent(**plain, **{name: json.loads(values[name]) for name in texts})
 
 
 class Agents:
@@ -127,6 +140,31 @@ class Agents:
             for part, working, state, detail in row.parts
             if not working
         ]
+
+    def self_check(self, row: SelfCheckRow, received_time_ns: int) -> None:
+        """Takes in an agent's check of itself; counts move on young ones only, as all counters do."""
+        agent = self._agents[row.node]
+        known = agent.self_check
+        if row.to_time_ns < known.get("to_time_ns", 0):
+            return
+        counts = dict(known.get("doubtful_checks", {}))
+        checks = known.get("checks", 0)
+        if row.to_time_ns >= received_time_ns - YOUNG_NS:
+            checks += 1
+            for reason in row.reasons:
+                if reason in counts or len(counts) < MAX_DOUBTS:
+                    counts[reason] = counts.get(reason, 0) + 1
+        newest = {name: getattr(row, name) for name in _CHECK_FIGURES}
+        agent.self_check = newest | {"reasons": list(row.reasons), "checks": checks, "doubtful_checks": counts}
+
+    def gaps(self, rows: Iterable[GapRow]) -> None:
+        """Counts what an agent says it did not record."""
+        for row in rows:
+            agent = self._agents.get(row.node)
+            if agent is not None:
+                agent.gaps += 1
+                agent.last_gap_time_ns = max(agent.last_gap_time_ns or 0, row.to_time_ns)
+                self._changed.add(agent.name)
 
     def frontier(self, received_time_ns: int) -> int | None:
         """Up to where round trips of all agents are known that are worth waiting for; None while there are none.

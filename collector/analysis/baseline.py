@@ -1,4 +1,5 @@
-"""What is usual on each path: the trailing hour of windows that were neither loaded nor part of an incident. Pure.
+"""What is usual on each path: the trailing hour of windows that were neither loaded nor part of an incident, and as to
+delay not doubtful either. Pure.
 
 Windows enter two minutes late, so that what an incident is about to be raised for is not yet usual. They are kept in
 slabs of a sixth of the period; a slab leaves as a whole, so the period is between six and seven sixths long.
@@ -44,13 +45,14 @@ class Baselines:
         """Start of the oldest slab that counts at a time."""
         return (time_ns // self._length_ns - SLABS) * self._length_ns
 
-    def add(self, window: Window, loaded: Bools, accused_of_loss: Bools, accused_of_delay: Bools) -> None:
+    def add(self, window: Window, loaded: Bools, accused_of_loss: Bools, delay_unfit: Bools) -> None:
         """Adds one window.
 
         Args:
             window: the window.
             loaded: [path, bucket]: a test of ours was running.
-            accused_of_loss, accused_of_delay: [path]: part of an open incident of that rule.
+            accused_of_loss: [path]: part of an open incident of that rule.
+            delay_unfit: [path]: part of an open incident of delay, or doubtful.
         """
         size = min(len(window), len(loaded))
         slab = self._slabs.setdefault(
@@ -64,7 +66,7 @@ class Baselines:
         slab.sent[:size] += sent
         slab.lost[:size] += np.where(quiet, window.lost[:size], 0).sum(axis=1)
         slab.windows[:size] += sent > 0
-        still = ~loaded[:size].any(axis=1) & ~accused_of_delay[:size]
+        still = ~loaded[:size].any(axis=1) & ~delay_unfit[:size]
         slab.histogram[:size][still] += window.histogram[:size][still]
 
     def forget(self, time_ns: int) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collector.analysis import statistics
+from collector.analysis.doubts import Doubts
 from collector.analysis.loading import Loading
 from collector.analysis.occasions import Occasions, inside, touched
 from collector.analysis.paths import Indexes, PathIndex
@@ -25,7 +26,7 @@ P_BEFORE = 1e-3  # in doubt whether it began before, it did
 Floats = NDArray[np.float64]
 
 
-Windows = tuple[PathIndex, Rounds, Loading]
+Windows = tuple[PathIndex, Rounds, Loading, Doubts]
 
 
 def _ids(burst: InBurst) -> set[str]:
@@ -37,7 +38,7 @@ class Contention:
     """Asks the rule about each burst of the moment."""
 
     def __init__(self, windows: Windows, usual: Usual, bursts: Occasions, rules: Rules) -> None:
-        self._paths, self._rounds, self._loading = windows
+        self._paths, self._rounds, self._loading, self._doubts = windows
         self._usual, self._bursts, self._rules = usual, bursts, rules
 
     def judge(self, time_ns: int, opened: Sequence[Incident]) -> list[Flag]:
@@ -170,6 +171,8 @@ class Contention:
             if window is None:
                 continue
             paths, buckets, bins = window.delays()
+            fit = ~self._doubts.mask(start, 1)[np.minimum(paths, size - 1), 0]
+            paths, buckets, bins = paths[fit], buckets[fit], bins[fit]
             buckets += (start - from_ns) // BUCKET_NS
             here = (buckets >= 0) & (buckets < steps) & (paths < size)
             here &= mine[np.minimum(paths, size - 1)] & (first_slow[np.minimum(paths, size - 1)] < statistics.BINS)

@@ -16,12 +16,13 @@ from collector.analysis.bursts.bursts import Bursts
 from collector.analysis.counters import Nics
 from collector.analysis.incidents import Book, Change
 from collector.analysis.judge import Network
+from collector.analysis.rounds import Span
 from collector.analysis.rules import agent_silent, link_degraded
 from collector.analysis.rules.agent_silent import Heard
 from collector.analysis.swings import Swings
 from collector.analysis.totals import Totals
 from collector.analysis.verdicts import Verdicts, write_incidents
-from collector.analysis.window import SECOND, WINDOW_NS
+from collector.analysis.window import SECOND, WINDOW_NS, Window
 from collector.config import Config
 from collector.decode import Decoded, Definitions, decode
 from collector.model import Element, Flag, LogEntry, Quarantined, RoundTripSamples, Source
@@ -199,6 +200,7 @@ class Fold:
             opened = parts.book.open(link_degraded.RULE)
             self._run(tx, link_degraded.RULE, lambda: link_degraded.judge(links, opened))
         self._marks(tx, decoded, entry)
+        self._self_checks(tx, decoded, entry)
         for status in decoded.statuses:
             parts.agents.status(status)
         parts.agents.batch(decoded.batch)
@@ -269,14 +271,30 @@ class Fold:
                 if start > entry.received_time_ns - LABELLED_NS:
                     window = parts.network.rounds.find(start)
                     if window is not None:
-                        parts.network.loading.label(window)
+                        self._label(window)
 
     def _load(self, tracked: Tracked) -> None:
         """Our own test loads its tokens; what that changes for moments already judged is judged again."""
         parts = self.parts
         slot = tracked.slot
         tokens = parts.network.paths.topology.slot_tokens(slot)
-        changed = parts.network.loading.put(slot.slot_id, tokens, tracked.loads)
+        self._label_again(parts.network.loading.put(slot.slot_id, tokens, tracked.loads))
+
+    def _self_checks(self, tx: Transaction, decoded: Decoded, entry: LogEntry) -> None:
+        parts = self.parts
+        admitted = admission.self_checks(decoded.self_checks, entry.received_time_ns)
+        self._quarantine(tx, admitted.refused)
+        for check in admitted.self_checks:
+            parts.agents.self_check(check, entry.received_time_ns)
+            self._label_again(parts.network.doubts.put(check))
+
+    def _label(self, window: Window) -> None:
+        self.parts.network.loading.label(window)
+        self.parts.network.doubts.label(window)
+
+    def _label_again(self, changed: Span | None) -> None:
+        """Windows of this stretch are to be left out, or not any more; those judged already are judged again."""
+        parts = self.parts
         received_ns = parts.position.received_ns
         if changed is None or changed[1] <= received_ns - LABELLED_NS:
             return
@@ -285,7 +303,7 @@ class Fold:
         while start is not None and start < changed[1]:
             window = parts.network.rounds.find(start)
             if window is not None:
-                parts.network.loading.label(window)
+                self._label(window)
             start = parts.network.rounds.next_start(start + WINDOW_NS)
 
     def _close(self, agent: Agent, through_ns: int) -> None:
@@ -296,16 +314,17 @@ class Fold:
         agent.closed_through_ns = through_ns
         parts.agents.changed(agent)
         for window, indexes in parts.network.rounds.close(agent.name, through_ns):
-            parts.network.loading.label(window)
+            self._label(window)
             parts.totals.newest(window.rows(indexes, parts.network.paths.ids))
 
     def _keep(self, tx: Transaction, entry: LogEntry, decoded: Decoded) -> None:
-        counts = self.parts.counts
+        parts, counts = self.parts, self.parts.counts
         name = class_name(entry.batch_class)
         counts.batches[name] = counts.batches.get(name, 0) + 1
         if entry.batch_class == BATCH_CLASS_CONTROL:
             self._define(tx, decoded, entry.position)
         if decoded.gaps:
+            parts.agents.gaps(decoded.gaps)
             tx.add(gaps, [gap_values(gap) for gap in decoded.gaps])
         self._quarantine(tx, decoded.quarantined)
 

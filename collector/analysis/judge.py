@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from collector.analysis.contention import Contention
+from collector.analysis.doubts import Doubts
 from collector.analysis.incidents import Book, Change
 from collector.analysis.loading import Loading
 from collector.analysis.occasions import NO_BURSTS, Occasions
@@ -33,6 +34,7 @@ class Network:
     paths: PathIndex
     rounds: Rounds
     loading: Loading
+    doubts: Doubts
     bursts: Occasions = NO_BURSTS
 
 
@@ -57,9 +59,11 @@ class Judge:
         self._book = Book(state.incidents)
         self._over_until = dict(state.over_until)
         self._seen = dict(state.seen_ns)
-        self._usual = Usual(network.paths, network.rounds, network.loading, rules, network.bursts)
-        self._views = Views(network.paths, network.rounds, network.loading, self._usual)
-        windows = (network.paths, network.rounds, network.loading)
+        self._usual = Usual(
+            network.paths, network.rounds, network.loading, network.doubts, rules, bursts=network.bursts
+        )
+        self._views = Views(network.paths, network.rounds, network.loading, network.doubts, self._usual)
+        windows = (network.paths, network.rounds, network.loading, network.doubts)
         self._contention = Contention(windows, self._usual, network.bursts, rules)
         self._usual.take_up(
             through_ns,

@@ -54,6 +54,7 @@ class PathIndex:
         self._index: dict[int, int] = {}
         self._by_token: dict[str, list[int]] = {}
         self._by_agent: dict[str, list[int]] = {}
+        self._by_destination: dict[str, list[int]] = {}
         self._membership: Membership | None = None
 
     def __len__(self) -> int:
@@ -78,6 +79,8 @@ class PathIndex:
         self.agents.append(row.source.node)
         self.defined_at.append(position)
         self._by_agent.setdefault(row.source.node, []).append(index)
+        if row.destination is not None:
+            self._by_destination.setdefault(row.destination.node, []).append(index)
         for token in self.topology.path_tokens(row):
             self._by_token.setdefault(token, []).append(index)
         self._membership = None
@@ -86,6 +89,10 @@ class PathIndex:
     def of_agent(self, agent: str) -> Sequence[int]:
         """Indexes of an agent's own paths."""
         return self._by_agent.get(agent, ())
+
+    def to_node(self, node: str) -> Sequence[int]:
+        """Indexes of the paths that end at a node."""
+        return self._by_destination.get(node, ())
 
     def sharing(self, tokens: Iterable[str]) -> Indexes:
         """Indexes of the paths that hold any of these tokens."""

@@ -11,6 +11,8 @@ from collector.analysis.agents import Agent, Agents
 from collector.analysis.attempts import KEPT_NS, Attempts, Tracked
 from collector.analysis.bursts import storing
 from collector.analysis.counters import Nics
+from collector.analysis.doubts import KEPT_NS as DOUBTS_KEPT_NS
+from collector.analysis.doubts import Doubts
 from collector.analysis.elements import Topology
 from collector.analysis.fold import THROUGHPUT, Parts, Position
 from collector.analysis.incidents import Book
@@ -44,7 +46,7 @@ from collector.store.rows import (
 from collector.store.writer import Transaction
 
 # Rises with every change that makes other rows or verdicts of the same log: the store is then made anew.
-VERSION = 8
+VERSION = 9
 IN_MEMORY_NS = 150 * SECOND  # behind what was judged last
 
 
@@ -103,8 +105,11 @@ def load(tx: Transaction, config: Config, stored: StoredRounds) -> tuple[Parts, 
     _load_attempts(tx, attempts, loading, topology, position.received_ns)
     attempts.counts = attempt_counts(count_slots(tx.connection))
     _load_results(tx, swings, config, position.received_ns)
+    doubts = Doubts(index)
+    kept = tables.doubts.c.start_time_ns >= position.received_ns - DOUBTS_KEPT_NS
+    doubts.restore((row["start_time_ns"], row["node"], row["reasons"].split()) for row in tx.all(tables.doubts, kept))
     bursts = storing.load(tx, config, loading, attempts, position.received_ns)
-    network = Network(index, rounds, loading, OfCalendar(bursts.calendar))
+    network = Network(index, rounds, loading, doubts, OfCalendar(bursts.calendar))
     incidents = tables.incidents
     book = Book(
         read_incident(row)
@@ -144,6 +149,13 @@ def save(tx: Transaction, parts: Parts) -> None:
     """Writes what the step changed, and the position it brings the store to."""
     tx.put(tables.agents, parts.agents.take_changed())
     tx.put(tables.slots, [_tracked_values(tracked) for tracked in parts.attempts.take_changed()])
+    tx.put(
+        tables.doubts,
+        [
+            {"start_time_ns": start, "node": node, "reasons": " ".join(reasons)}
+            for start, node, reasons in parts.network.doubts.take_changed()
+        ],
+    )
     tx.put(tables.round_trip_windows, [window_values(stored) for stored in parts.network.rounds.take_changed()])
     nics, nic_windows = parts.nics.take_changed()
     tx.put(tables.nics, nics)
@@ -190,6 +202,7 @@ def tidy(tx: Transaction, parts: Parts) -> None:
     parts.attempts.forget(received_ns)
     parts.network.loading.forget(received_ns - KEPT_NS)
     parts.bursts.forget(received_ns)
+    parts.network.doubts.forget(received_ns - DOUBTS_KEPT_NS)
     if parts.verdicts.through_ns is not None:
         old = tables.checkpoints.c.time_ns < parts.verdicts.through_ns - CHECKPOINTS_KEPT_NS
         tx.connection.execute(tables.checkpoints.delete().where(old))

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collector.analysis.baseline import Baselines
+from collector.analysis.doubts import Doubts
 from collector.analysis.loading import Loading
 from collector.analysis.occasions import NO_BURSTS, Occasions, touched_mask
 from collector.analysis.paths import PathIndex
@@ -40,9 +41,16 @@ class Usual:
     """Baselines, and what they say at the last full minute."""
 
     def __init__(
-        self, paths: PathIndex, rounds: Rounds, loading: Loading, rules: Rules, bursts: Occasions = NO_BURSTS
+        self,
+        paths: PathIndex,
+        rounds: Rounds,
+        loading: Loading,
+        doubts: Doubts,
+        rules: Rules,
+        *,
+        bursts: Occasions = NO_BURSTS,
     ) -> None:
-        self._paths, self._rounds, self._loading, self._rules = paths, rounds, loading, rules
+        self._paths, self._rounds, self._loading, self._doubts, self._rules = paths, rounds, loading, doubts, rules
         self._bursts = bursts
         self._baselines = Baselines(rules.delay.baseline)
         self._accused: dict[int, Accused] = {}  # by minute, where anything was
@@ -93,7 +101,8 @@ class Usual:
         loaded |= touched_mask(
             self._paths, self._bursts, self._rules.burst_contention, start_ns, step_ns=BUCKET_NS, steps=BUCKETS
         )
-        self._baselines.add(window, loaded, self.members(lossy), self.members(slow))
+        unfit = self.members(slow) | self._doubts.mask(start_ns, 1)[:, 0]
+        self._baselines.add(window, loaded, self.members(lossy), unfit)
 
     def refresh(self, minute_ns: int, slow: Iterable[Element]) -> None:
         """Reads the baselines anew; paths of elements accused of delay (``slow``) keep theirs."""

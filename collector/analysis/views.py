@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collector.analysis import statistics
+from collector.analysis.doubts import Doubts
 from collector.analysis.loading import Loading
 from collector.analysis.paths import Indexes, PathIndex
-from collector.analysis.rounds import Rounds
+from collector.analysis.rounds import Rounds, window_start
 from collector.analysis.rules import delay, loss
 from collector.analysis.usual import Usual
 from collector.analysis.window import BUCKET_NS, BUCKETS, SECOND, WINDOW_NS, Window
@@ -23,8 +24,8 @@ _SHAPES = {"sent": (BUCKETS,), "lost": (BUCKETS,), "histogram": (statistics.BINS
 class Views:
     """Makes views of any moment."""
 
-    def __init__(self, paths: PathIndex, rounds: Rounds, loading: Loading, usual: Usual) -> None:
-        self._paths, self._rounds, self._loading, self._usual = paths, rounds, loading, usual
+    def __init__(self, paths: PathIndex, rounds: Rounds, loading: Loading, doubts: Doubts, usual: Usual) -> None:
+        self._paths, self._rounds, self._loading, self._doubts, self._usual = paths, rounds, loading, doubts, usual
 
     def any_lost(self, time_ns: int) -> bool:
         """Whether there is anything for the loss rule to look at."""
@@ -56,6 +57,9 @@ class Views:
             baseline=self._usual.loss_ratios(),
             membership=self._paths.membership,
             path_ids=self._paths.ids,
+            doubtful=np.logical_or.reduce(
+                self._doubts.mask(window_start(time_ns - SPAN_NS), SPAN_NS // WINDOW_NS + 1), axis=1
+            ),
         )
 
     def delay(self, time_ns: int, rule: DelayRule) -> delay.DelayView | None:
@@ -64,7 +68,9 @@ class Views:
         if not (p99 >= 0).any():
             return None
         size, steps = len(self._paths), max(rule.over // WINDOW_NS, 1)
-        hidden = self._loading.mask(time_ns - steps * WINDOW_NS, WINDOW_NS, steps) | (p99 < 0)[:, None]
+        first_ns = time_ns - steps * WINDOW_NS
+        hidden = self._loading.mask(first_ns, WINDOW_NS, steps) | self._doubts.mask(first_ns, steps)
+        hidden |= (p99 < 0)[:, None]
         first_slow = statistics.bins_above(delay.thresholds(p99, rule))
         above = np.arange(statistics.BINS)[None, :] >= first_slow[:, None]
         samples, slow = np.zeros((size, steps)), np.zeros((size, steps))

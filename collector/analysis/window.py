@@ -52,6 +52,7 @@ class Window:
         self.delay_p50 = np.zeros(0, np.int64)
         self.delay_p99 = np.zeros(0, np.int64)
         self.loaded_by: dict[int, bytes] = {}  # path index -> slot id
+        self.doubtful: dict[int, str] = {}  # path index -> why its delays are
         self.closed = np.zeros(0, np.bool_)
         self.changed = np.zeros(0, np.bool_)  # closed and not yet written
         self._raw: dict[str, list[tuple[Indexes, Ints]]] = {}
@@ -196,6 +197,7 @@ class Window:
                 delay_p99_ns=p99 if samples else None,
                 delay_max_ns=delay_max if samples else None,
                 loaded_by=self.loaded_by.get(path),
+                doubtful=self.doubtful.get(path),
             )
             for path, outcomes, duplicates, late, samples, delay_min, p50, p99, delay_max in columns
         ]
@@ -233,4 +235,6 @@ class Window:
                 getattr(self, name)[path] = value
         if row.loaded_by is not None:
             self.loaded_by[path] = row.loaded_by
+        if row.doubtful is not None:
+            self.doubtful[path] = row.doubtful
         self.closed[path] = True

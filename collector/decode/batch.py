@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 
 from bandwitness.chain import ChainError, ChainFault, read_header, read_payload
 from bandwitness.v1.record_pb2 import BATCH_CLASS_CONTROL, Header, Record
-from collector.decode import columns, control, marks, runs
+from collector.decode import columns, control, marks, runs, self_checks
 from collector.decode.definitions import DefinitionError, Definitions
 from collector.model import (
     BatchRow,
@@ -25,6 +25,7 @@ from collector.model import (
     Quarantined,
     RoundTripSamples,
     RunRow,
+    SelfCheckRow,
     Source,
     StatusRow,
     WindowsRow,
@@ -49,6 +50,7 @@ class Decoded:
     runs: list[RunRow] = field(default_factory=list)
     nics: list[NicSamples] = field(default_factory=list)
     marks: list[MarkRow] = field(default_factory=list)
+    self_checks: list[SelfCheckRow] = field(default_factory=list)
     gaps: list[GapRow] = field(default_factory=list)
     statuses: list[StatusRow] = field(default_factory=list)
     chains_opened: list[ChainOpenedRow] = field(default_factory=list)
@@ -119,7 +121,7 @@ def _record(result: Decoded, entry: LogEntry, definitions: Definitions, index: i
         _refuse(result, entry, "bad_definition", str(error), index)
     except ForeignPathError as error:
         _refuse(result, entry, "foreign_path", str(error), index)
-    except (columns.ColumnsError, runs.RunError, marks.MarkError) as error:
+    except (columns.ColumnsError, runs.RunError, marks.MarkError, self_checks.SelfCheckError) as error:
         _refuse(result, entry, "bad_record", str(error), index)
 
 
@@ -174,6 +176,10 @@ def _mark(result: Decoded, source: Source, record: Record, _: Definitions) -> No
     result.marks.append(marks.mark_row(source, record.trainer_mark))
 
 
+def _self_check(result: Decoded, source: Source, record: Record, _: Definitions) -> None:
+    result.self_checks.append(self_checks.self_check_row(source, record.self_check))
+
+
 def _gap(result: Decoded, source: Source, record: Record, _: Definitions) -> None:
     result.gaps.append(runs.gap_row(source, record.gap))
 
@@ -209,6 +215,7 @@ _READERS: dict[str, Callable[[Decoded, Source, Record, Definitions], None]] = {
     "throughput_run": _run,
     "nic": _nic,
     "trainer_mark": _mark,
+    "self_check": _self_check,
     "gap": _gap,
     "agent_status": _status,
     "chain_opened": _chain_opened,

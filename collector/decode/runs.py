@@ -88,6 +88,7 @@ def gap_row(source: Source, gap: Gap) -> GapRow:
         to_time_ns=_time(gap.to_time_ns),
         records=_count(gap, "records"),
         detail=gap.detail[:MAX_DETAIL],
+        node=source.agent_id,
     )
 
 

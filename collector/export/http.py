@@ -15,7 +15,17 @@ from bandwitness import VERSION
 from collector.export import views
 from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE, wants_openmetrics
 from collector.export.views import BadQueryError
-from collector.model import AccountingRow, Attempt, Incident, MarkRow, NodeRow, PairLoss, PathStatus
+from collector.model import (
+    AccountingRow,
+    Attempt,
+    GapRow,
+    Incident,
+    MarkRow,
+    NodeRow,
+    PairLoss,
+    PathStatus,
+    RoundTripWindow,
+)
 
 HOUR_NS = 3_600 * 1_000_000_000
 DAY_NS = 24 * HOUR_NS
@@ -28,6 +38,10 @@ class Reader(Protocol):
     def paths(self) -> Sequence[PathStatus]: ...
     def pairs(self, from_ns: int, to_ns: int) -> Sequence[PairLoss]: ...
     def incidents(self, from_ns: int, to_ns: int, active_only: bool) -> Sequence[Incident]: ...
+    def gaps(self, from_ns: int, to_ns: int) -> Sequence[GapRow]: ...
+    def round_trips(
+        self, path_id: int, from_ns: int, to_ns: int, limit: int | None = None
+    ) -> Sequence[RoundTripWindow]: ...
     def marks(self, from_ns: int, to_ns: int) -> Sequence[MarkRow]: ...
     def timetable(self, from_ns: int, to_ns: int) -> Sequence[Attempt]: ...
     def accounting(self, from_ns: int, to_ns: int) -> Sequence[AccountingRow]: ...
@@ -122,6 +136,7 @@ def create_app(sources: Sources) -> FastAPI:
 
     _add_present(app, sources)
     _add_past(app, reader)
+    _add_measured(app, reader)
     return app
 
 
@@ -224,3 +239,47 @@ def _add_past(app: FastAPI, reader: Reader) -> None:
             cursor,
             limit,
         )
+
+
+def _add_measured(app: FastAPI, reader: Reader) -> None:
+    """What was measured, window by window, and what was not."""
+
+    @app.get("/api/v1/samples")
+    async def samples(
+        path: Annotated[str, Query(pattern="^[0-9a-f]{16}$", description="`path_id` of a round-trip path")],
+        from_: PairsFrom = None,
+        to: To = None,
+        cursor: Cursor = None,
+        limit: Limit = views.DEFAULT_PAGE,
+    ) -> dict[str, Any]:
+        """Round trips of one path in windows of 10 s that start in `[from, to)`: counts by outcome, duplicates, late
+        replies, quantiles of the delay; which test of ours loaded it, and whether its hosts doubted their delays."""
+        from_ns, to_ns = _span(from_, to, back_ns=HOUR_NS)
+
+        def work() -> dict[str, Any]:
+            begin_ns = from_ns if cursor is None else max(from_ns, _behind(cursor))
+            rows = reader.round_trips(int(path, 16), begin_ns, to_ns, limit + 1)
+            following = views.make_cursor(str(rows[limit - 1].start_time_ns)) if len(rows) > limit else None
+            return {"items": [views.item(row) for row in rows[:limit]], "next": following}
+
+        return await run_in_threadpool(work)
+
+    @app.get("/api/v1/gaps")
+    async def gaps(
+        from_: From = None, to: To = None, cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE
+    ) -> dict[str, Any]:
+        """Stretches that touch `[from, to)` in which an agent recorded nothing, by its own doing, and why."""
+        span = _span(from_, to)
+        return await _answer(
+            lambda: reader.gaps(*span),
+            lambda row: f"{row.from_time_ns:020d} {row.source.position:020d} {row.source.record_index:06d}",
+            cursor,
+            limit,
+        )
+
+
+def _behind(cursor: str) -> int:
+    text = views.read_cursor(cursor)
+    if not text.isdecimal() or len(text) > 19:
+        raise BadQueryError("cursor: not one that an answer of this API held in next")
+    return int(text) + 1

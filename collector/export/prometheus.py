@@ -16,7 +16,7 @@ from bandwitness import VERSION
 from collector.analysis.snapshot import DELAY_BOUNDS_NS, PACKET_OUTCOMES, Snapshot
 from collector.export.exposition import Renderer, Sample, format_value, label_pairs, text_of
 from collector.export.views import enum_name
-from collector.model import Incident, NodeRow, PathStatus
+from collector.model import Incident, NodeRow, PathStatus, SelfCheckStatus
 from collector.vocabulary import BY_NAME, METRICS
 
 NS = 1e-9
@@ -143,12 +143,28 @@ def agents(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
             ("agent_clock_synchronised", node.clock_synchronised, 1),
             ("agent_spool_bytes", node.spool_bytes, 1),
             ("agent_records_dropped_total", node.records_dropped, 1),
+            ("agent_gaps_total", node.gaps, 1),
         )
         for name, value, factor in figures:
             if value is not None:
                 yield name, (labels, value * factor)
+        if node.self_check is not None:
+            yield from _self_check(labels, node.self_check)
         for part in node.parts:
             yield "agent_part_working", ((*labels, part["part"], part["state"]), 0)
+
+
+def _self_check(labels: tuple[str, ...], check: SelfCheckStatus) -> Iterator[tuple[str, Sample]]:
+    yield "agent_self_checks_total", (labels, check.checks)
+    yield "agent_delays_doubtful", (labels, int(bool(check.reasons)))
+    for reason, times in check.doubtful_checks.items():
+        yield "agent_doubtful_self_checks_total", ((*labels, reason), times)
+    for name, value in (
+        ("agent_loopback_delay_seconds", check.loopback_delay_p50_ns),
+        ("agent_timer_lateness_seconds", check.lateness_max_ns),
+    ):
+        if value is not None:
+            yield name, (labels, value * NS)
 
 
 def collector_itself(scrape: Scrape) -> Iterator[tuple[str, Sample]]:

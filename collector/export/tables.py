@@ -64,7 +64,7 @@ def _throughput(name: str) -> Callable[[Item], Any]:
 def _verdict(item: Item) -> str:
     throughput = item["throughput"]
     if throughput is None:
-        return "loaded" if item["loaded"] else ""
+        return "loaded" if item["loaded"] else "doubtful" if item["doubtful"] else ""
     if throughput["swing_ratio"] is None:
         return "not enough tests"
     return "flagged" if throughput["flagged"] else "steady"
@@ -100,6 +100,22 @@ def _clock(item: Item) -> str:
     return state if bound is None else f"{state}, ±{delay(bound)}"
 
 
+def _doubt(item: Item) -> str:
+    check = item["self_check"]
+    if check is None:
+        return "–"
+    return f"doubtful: {', '.join(check['reasons'])}" if check["reasons"] else "ok"
+
+
+def _left_out(item: Item) -> str:
+    reasons = ["a test of ours"] if item["loaded_by"] else []
+    return ", ".join([*reasons, f"delay: {item['doubtful']}"] if item["doubtful"] else reasons)
+
+
+def _gaps(item: Item) -> str:
+    return f"{item['gaps']}, last {when(item['last_gap_time'])}" if item["gaps"] else "0"
+
+
 COLUMNS: Mapping[str, Sequence[Column]] = {
     "nodes": (
         Column("node", lambda item: item["name"]),
@@ -110,6 +126,8 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("clock", _clock),
         Column("spool", lambda item: size(item["spool_bytes"]), right=True),
         Column("dropped", lambda item: text(item["records_dropped"]), right=True),
+        Column("gaps", _gaps, right=True),
+        Column("own delays", _doubt),
         Column("quarantined", lambda item: str(item["quarantined"]), right=True),
         Column("version", lambda item: text(item["software_version"])),
         Column("not working", lambda item: "; ".join(f"{part['part']}: {part['state']}" for part in item["parts"])),
@@ -139,6 +157,27 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("lost back", lambda item: text(item["reverse_lost"]), right=True),
         Column("not told", lambda item: text(item["either_lost"]), right=True),
         Column("ports that lose", _lossy_ports, right=True),
+    ),
+    "samples": (
+        Column("start", lambda item: when(item["start_time"])),
+        *(
+            Column(name.replace("_", " "), lambda item, name=name: str(item[name]), right=True)  # type: ignore[misc]
+            for name in ("sent", "lost", "unreachable", "corrupt", "duplicates", "late", "unresolved", "send_failed")
+        ),
+        *(
+            Column(f"delay {name}", lambda item, name=name: delay(item[f"delay_{name}_ns"]), right=True)  # type: ignore[misc]
+            for name in ("min", "p50", "p99", "max")
+        ),
+        Column("left out of verdicts", _left_out),
+    ),
+    "gaps": (
+        Column("node", lambda item: item["node"]),
+        Column("class", lambda item: item["batch_class"]),
+        Column("from", lambda item: when(item["from_time"])),
+        Column("to", lambda item: when(item["to_time"])),
+        Column("why", lambda item: item["reason"]),
+        Column("records", lambda item: text(item["records"]), right=True),
+        Column("what", lambda item: item["detail"]),
     ),
     "incidents": (
         Column("incident", lambda item: item["incident_id"][:12]),

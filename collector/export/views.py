@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from bandwitness.v1.plan_pb2 import SlotPurpose, WindowKind
-from bandwitness.v1.record_pb2 import BatchClass, MarkPhase, Protocol, RunOutcome, RunRole
+from bandwitness.v1.record_pb2 import BatchClass, GapReason, MarkPhase, Protocol, RunOutcome, RunRole
 from collector.analysis.accounting import doubts
 from collector.model import Attempt, Incident
 
@@ -30,6 +30,7 @@ _ENUMS: Mapping[str, tuple[Any, str]] = {
     "phase": (MarkPhase, "MARK_PHASE_"),
     "role": (RunRole, "RUN_ROLE_"),
     "batch_class": (BatchClass, "BATCH_CLASS_"),
+    "reason": (GapReason, "GAP_REASON_"),  # a slot's reason is text
 }
 _IDS = {"path_id", "profile_id"}
 _LAST_NS = (1 << 63) - 1  # what the store can hold; in the year 2262
@@ -142,11 +143,25 @@ def page(
     """
     ordered = sorted(rows, key=key)
     if cursor is not None:
-        try:
-            after = base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
-        except (binascii.Error, ValueError):
-            raise BadQueryError("cursor: not one that an answer of this API held in next") from None
+        after = read_cursor(cursor)
         ordered = [row for row in ordered if key(row) > after]
     chosen = ordered[:limit]
     more = len(ordered) > len(chosen)
-    return chosen, base64.urlsafe_b64encode(key(chosen[-1]).encode()).decode() if more else None
+    return chosen, make_cursor(key(chosen[-1])) if more else None
+
+
+def make_cursor(key: str) -> str:
+    """Text for ``next`` that stands for the place behind a key."""
+    return base64.urlsafe_b64encode(key.encode()).decode()
+
+
+def read_cursor(cursor: str) -> str:
+    """The key again.
+
+    Raises:
+        BadQueryError: a cursor that ``make_cursor`` did not make.
+    """
+    try:
+        return base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise BadQueryError("cursor: not one that an answer of this API held in next") from None

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from collector.config import Config
-from collector.model import EndpointRow, NodeRow
+from collector.model import EndpointRow, NodeRow, SelfCheckStatus
 
 
 def node_rows(config: Config, agents: Mapping[str, Mapping[str, Any]]) -> list[NodeRow]:
@@ -31,6 +31,13 @@ def node_rows(config: Config, agents: Mapping[str, Mapping[str, Any]]) -> list[N
                 parts=json.loads(known["parts"]) if known else (),
                 chains=json.loads(known["chains"]) if known else {},
                 quarantined=known.get("quarantined", 0),
+                self_check=_self_check(json.loads(known["self_check"])) if known else None,
+                gaps=known.get("gaps", 0),
+                last_gap_time_ns=known.get("last_gap_time_ns"),
             )
         )
     return rows
+
+
+def _self_check(values: Mapping[str, Any]) -> SelfCheckStatus | None:
+    return SelfCheckStatus(**values) if values else None

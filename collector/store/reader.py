@@ -19,6 +19,7 @@ from collector.model import (
     Attempt,
     Burst,
     ClusterBurst,
+    GapRow,
     Incident,
     MarkRow,
     NodeRow,
@@ -36,6 +37,7 @@ from collector.store.nodes import node_rows
 from collector.store.pairs import pair_losses
 from collector.store.rows import (
     read_alert,
+    read_gap,
     read_incident,
     read_mark,
     read_path,
@@ -94,6 +96,16 @@ class Reader:
             where.append(closed.is_(None))
         statement = select(table).where(*where).order_by(table.c.opened_time_ns, table.c.incident_id)
         return [read_incident(row) for row in self._rows(statement)]
+
+    def gaps(self, from_ns: int, to_ns: int) -> list[GapRow]:
+        """Gaps that touch ``[from, to)``, oldest first."""
+        table = tables.gaps
+        statement = (
+            select(table)
+            .where(table.c.from_time_ns < to_ns, table.c.to_time_ns >= from_ns)
+            .order_by(table.c.from_time_ns, table.c.position, table.c.record_index)
+        )
+        return [read_gap(row) for row in self._rows(statement)]
 
     def marks(self, from_ns: int, to_ns: int) -> list[MarkRow]:
         """What trainers said in ``[from, to)``, oldest first."""
@@ -161,12 +173,15 @@ class Reader:
         table = tables.swings
         return [read_swing(row) for row in self._rows(select(table).order_by(table.c.path_id, table.c.engine_version))]
 
-    def round_trips(self, path_id: int, from_ns: int, to_ns: int) -> list[RoundTripWindow]:
-        """Windows of one path that start in ``[from, to)``."""
+    def round_trips(self, path_id: int, from_ns: int, to_ns: int, limit: int | None = None) -> list[RoundTripWindow]:
+        """Windows of one path that start in ``[from, to)``, the first ``limit`` of them."""
         table = tables.round_trip_windows
         start = table.c.start_time_ns
         statement = (
-            select(table).where(table.c.path_id == signed(path_id), start >= from_ns, start < to_ns).order_by(start)
+            select(table)
+            .where(table.c.path_id == signed(path_id), start >= from_ns, start < to_ns)
+            .order_by(start)
+            .limit(limit)
         )
         return [read_window(row).row for row in self._rows(statement)]
 

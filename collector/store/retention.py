@@ -22,6 +22,7 @@ class Period:
 
 PERIODS = (
     Period("round_trip_windows", "start_time_ns", 90),
+    Period("doubts", "start_time_ns", 90),
     Period("one_way_losses", "send_time_ns", 90),
     Period("marks", "time_ns", 400),
     Period("nic_windows", "start_time_ns", 90),

@@ -314,6 +314,12 @@ def read_mark(values: Mapping[str, Any]) -> MarkRow:
     )
 
 
+def read_gap(values: Mapping[str, Any]) -> GapRow:
+    source = read_source(json.loads(values["source"]))
+    plain = ("reason", "batch_class", "from_time_ns", "to_time_ns", "records", "detail")
+    return GapRow(source, **{name: values[name] for name in plain}, node=source.agent_id)
+
+
 def quarantine_values(row: Quarantined) -> Values:
     return {
         "position": row.source.position,

@@ -22,6 +22,7 @@ def round_trip_status(path: PathRow, window: RoundTripWindow | None) -> PathStat
         delay_p50_ns=window.delay_p50_ns if window else None,
         delay_p99_ns=window.delay_p99_ns if window else None,
         loaded=window.loaded_by is not None if window else None,
+        doubtful=window.doubtful if window else None,
         throughput=None,
         source_port=path.source_port or None,
     )

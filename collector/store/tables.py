@@ -67,6 +67,9 @@ agents = Table(
     Column("parts", Text, nullable=False),
     Column("chains", Text, nullable=False),
     Column("quarantined", Integer, nullable=False),
+    Column("self_check", Text, nullable=False, server_default="{}"),
+    Column("gaps", Integer, nullable=False, server_default="0"),
+    Column("last_gap_time_ns", BigInteger),
 )
 
 slots = Table(
@@ -174,6 +177,7 @@ round_trip_windows = Table(
     Column("delay_p99_ns", BigInteger),
     Column("delay_max_ns", BigInteger),
     Column("loaded_by", LargeBinary),
+    Column("doubtful", Text),
     Column("buckets", LargeBinary, nullable=False),
     Column("histogram", LargeBinary, nullable=False),
     Index("round_trip_windows_by_path", "path_id", "start_time_ns"),
@@ -193,6 +197,15 @@ one_way_losses = Table(
     Column("lost", Integer, nullable=False),
     Column("send_time_ns", BigInteger, nullable=False),
     Index("one_way_losses_by_time", "send_time_ns"),
+)
+
+doubts = Table(
+    "doubts",
+    METADATA,
+    Column("start_time_ns", BigInteger, primary_key=True, autoincrement=False),
+    Column("node", Text, primary_key=True),
+    Column("reasons", Text, nullable=False),  # words parted by blanks
+    sqlite_with_rowid=False,
 )
 
 marks = Table(

@@ -144,6 +144,42 @@ OF_AGENTS = [
         columns={"node": "Node 节点", "part": "Part 部分", "state": "State 状态"},
         width=8, unit="none", empty=NOTHING,
     ),
+    timeseries(
+        17, "Doubtful self-checks 存疑的自检",
+        "Share of an agent's checks of itself in which it doubted its own delays, by reason: its timer late, its host"
+        " starved or its CPU stolen. Such windows stay out of delay verdicts."
+        " agent 自检认为自身时延不可信的比例及原因；这些窗口不参与时延判定。",
+        [
+            Query(
+                f"rate(bandwitness_agent_doubtful_self_checks_total{{{AGENTS}}}[$__rate_interval])"
+                f" / on (node, site, rack) group_left rate(bandwitness_agent_self_checks_total{{{AGENTS}}}"
+                "[$__rate_interval])",
+                "{{node}} {{reason}}",
+            )
+        ],
+        axis="Share 比例", width=8, unit="percentunit", interval="1m",
+    ),
+    timeseries(
+        18, "Agents against themselves 自测",
+        "Median round trip over each agent's own loopback, and how late its probes' timer ran at worst, in its newest"
+        " check; 1 where it doubts its delays. 环回时延中位数、定时器最大迟到，以及是否存疑。",
+        [
+            Query(f"bandwitness_agent_loopback_delay_seconds{{{AGENTS}}}", "{{node}} loopback 环回"),
+            Query(f"bandwitness_agent_timer_lateness_seconds{{{AGENTS}}}", "{{node}} late 迟到"),
+        ],
+        axis="Time 时长", width=8, unit="s",
+    ),
+    table(
+        19, "Doubts and gaps 存疑与缺口",
+        "Agents whose newest check doubts their delays, and how many stretches each says it did not record."
+        " 最近自检存疑的 agent，以及各 agent 自报的缺口数。",
+        [
+            Query(f"max by (node) (bandwitness_agent_delays_doubtful{{{AGENTS}}})", table=True),
+            Query(f"max by (node) (bandwitness_agent_gaps_total{{{AGENTS}}})", table=True),
+        ],
+        columns={"node": "Node 节点", "#A": "Doubtful 存疑", "#B": "Gaps 缺口"},
+        width=8, unit="none", empty=NOTHING,
+    ),
 ]  # fmt: skip
 
 INTAKE = [

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from agent.record.columns import fill_nic, fill_round_trip
-from agent.result import Mark, NicBatch, RoundTripBatch
+from agent.record.columns import fill_nic, fill_round_trip, fill_self_check
+from agent.result import Mark, NicBatch, RoundTripBatch, SelfCheck
 from bandwitness.chain import Tip, header_hash, seal
 from bandwitness.identity import canonical, short_id
 from bandwitness.v1 import record_pb2 as pb
@@ -21,6 +21,7 @@ FLUSH_NS = 2 * SECOND
 DELAY_NS = 100_000
 Packet = tuple[int, int | None]  # outcome, delay
 Fate = Callable[[str, str, int, int], Packet]  # source, destination, sequence, time of sending
+Doubt = Callable[[str, int], Sequence[str]]  # node, begin of a check of itself; why it doubts its delays
 
 
 def replied(_: str, __: str, sequence: int, ___: int) -> Packet:
@@ -116,6 +117,7 @@ class MeasuredLog:
         self.now_ns = START_NS
         self.fate = fate
         self.interval_ns = interval_ns
+        self.doubt: Doubt | None = None  # None: agents that do not check themselves
         self.visible = 1 << 62
         self.traffic: FleetTraffic | None = None  # counters are sent too, if there is any
         self._marks: dict[str, list[Mark]] = {}
@@ -238,6 +240,8 @@ class MeasuredLog:
             ]
             member.defined = True
         records.append(self._round_trips(node, peers))
+        if self.doubt is not None:
+            records.append(self._self_check(node, self.doubt(node, self.now_ns - FLUSH_NS)))
         records += member.pending
         member.pending = []
         self._deliver(node, member.evidence, records, self.now_ns - SECOND)
@@ -276,6 +280,12 @@ class MeasuredLog:
         )
         record = pb.Record()
         fill_round_trip(record.round_trip, batch)
+        return record.SerializeToString()
+
+    def _self_check(self, node: str, reasons: Sequence[str]) -> bytes:
+        check = SelfCheck(self.now_ns - FLUSH_NS, self.now_ns, 8, 0, 15_000, 40_000, reasons=reasons)
+        record = pb.Record()
+        fill_self_check(record.self_check, check)
         return record.SerializeToString()
 
     def _control(self, record: pb.Record) -> None:

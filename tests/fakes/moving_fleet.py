@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_STAMP, PROTOCOL_TCP_THROUGHPUT
 from collector.analysis.snapshot import DELAY_BOUNDS_NS, DelayHistogram, NicStatus, PathTotals, Snapshot
-from collector.model import Element, EndpointRow, Incident, NodeRow, PathStatus, ThroughputStatus
+from collector.model import Element, EndpointRow, Incident, NodeRow, PathStatus, SelfCheckStatus, ThroughputStatus
 from tests.fakes.fleet import fleet
 
 LANES = ("rail0", "rail1")
@@ -67,6 +67,14 @@ def _totals(path_id: int, src: str, seconds: int) -> PathTotals:
     return PathTotals(path_id, src, outcomes, 0, 0, 12 * seconds, 3 * seconds)
 
 
+def _self_check(now_ns: int, well: bool) -> SelfCheckStatus:
+    reasons = () if well else ("late", "starved")
+    return SelfCheckStatus(
+        now_ns, 8, 0, 15_000, 1_000_000, 4_000_000 if well else 600_000_000, 0.9, 0.03 if well else 0.6, 0.0, reasons,
+        now_ns // SECOND // 2, dict.fromkeys(reasons, now_ns // SECOND // 4),
+    )  # fmt: skip
+
+
 def _nodes(now_ns: int) -> Iterator[NodeRow]:
     for node in CONFIG.nodes:
         well = node.name != BROKEN
@@ -74,6 +82,7 @@ def _nodes(now_ns: int) -> Iterator[NodeRow]:
         yield NodeRow(
             node.name, node.site, node.rack, (), well, now_ns - (1 if well else 300) * SECOND, now_ns, "0.1.0", "3.18",
             well, 2_000_000 if well else 90_000_000, 4096, 0 if well else 70, parts,
+            self_check=_self_check(now_ns, well), gaps=0 if well else 3,
         )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ class LossView:
     baseline: Floats  # [path]: at least the rule's floor
     membership: Membership
     path_ids: Sequence[int]
+    doubtful: NDArray[np.bool_] | None = None  # [path]: hosts at its ends doubted delays in that time
 
 
 def judge(view: LossView, open_incidents: Sequence[Incident], rule: LossRule) -> list[Flag]:
@@ -134,6 +135,12 @@ def _clean(incident: Incident, time_ns: int, since_ns: int) -> Flag:
     return Flag(RULE, VERSION, incident.element, time_ns, incident.severity, False, {"clean_since_ns": since_ns})
 
 
+def _doubt(view: LossView, paths: Indexes) -> dict[str, int]:
+    """Loss stands however late we looked, but whoever reads of it may want to know that we did."""
+    count = 0 if view.doubtful is None else int(np.count_nonzero(view.doubtful[paths]))
+    return {"doubtful_paths": count} if count else {}
+
+
 def _flag(
     view: LossView, level: _Level, suspect: Suspect, opening_ratio: float | None, replaces: Sequence[Element]
 ) -> Flag:
@@ -158,6 +165,7 @@ def _flag(
             "opening_ratio": opening_ratio or ratio,
             "score": round(suspect.score, 1),
             "paths": len(paths),
+            **_doubt(view, paths),
             **ports.describe(view.membership.ports[paths], view.sent[paths], view.lost[paths]),
         },
         children=[f"{view.path_ids[index]:016x}" for index in paths[level.lost[paths] > 0]],

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bandwitness.v1 import record_pb2 as pb
+from collector.analysis.doubts import Doubts
 from collector.analysis.elements import Topology
 from collector.analysis.incidents import Book, Change
 from collector.analysis.judge import UNSEEN_NS, Judge, Network
@@ -40,7 +41,7 @@ def network() -> Network:
     paths = PathIndex(Topology(fleet_config()))
     paths.define(Definitions().path(echo_path("r1n1", "r2n1")))
     assert len(paths.membership.paths_of(ELEMENT)) == 1
-    return Network(paths, Rounds(paths, Nothing()), Loading(paths))
+    return Network(paths, Rounds(paths, Nothing()), Loading(paths), Doubts(paths))
 
 
 def incident(rule: str) -> Incident:

@@ -272,7 +272,14 @@ def busy_log(config: Any) -> MeasuredLog:
         outcome, delay = lost(src, dst, sequence, time_ns)
         return (outcome, delay) if outcome != pb.PACKET_OUTCOME_REPLIED else slow(src, dst, sequence, time_ns)
 
-    log.fate = fate
+    def doubt(node: str, time_ns: int) -> tuple[str, ...]:
+        """One stretch while delay is judged, and one of the agent that is cut off, told of late."""
+        second = (time_ns - START_NS) / SECOND
+        if node == "r1n2" and 440 <= second < 470:
+            return ("late", "starved")
+        return ("stolen",) if node == "r2n2" and 300 <= second < 310 else ()
+
+    log.fate, log.doubt = fate, doubt
     kinds = (WINDOW_KIND_OFFPEAK, WINDOW_KIND_PEAK)
     slots = [
         planned_slot(number, "r1n1", "r2n1", START_NS + (20 + 18 * number) * SECOND, kinds[number >= 5])

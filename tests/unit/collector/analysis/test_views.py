@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bandwitness.v1 import record_pb2 as pb
+from collector.analysis.doubts import Doubts
 from collector.analysis.elements import Topology
 from collector.analysis.loading import Loading
 from collector.analysis.paths import PathIndex
@@ -47,8 +48,9 @@ class Site:
             self.paths.define(Definitions().path(echo_path(*pair)))
         self.rounds = Rounds(self.paths, Nothing())
         self.loading = Loading(self.paths)
-        self.usual = Usual(self.paths, self.rounds, self.loading, RULES)
-        self.views = Views(self.paths, self.rounds, self.loading, self.usual)
+        self.doubts = Doubts(self.paths)
+        self.usual = Usual(self.paths, self.rounds, self.loading, self.doubts, RULES)
+        self.views = Views(self.paths, self.rounds, self.loading, self.doubts, self.usual)
 
     def measure(self, start_ns: int, *, queued: Sequence[int] = ()) -> None:
         """Ten packets a bucket on both paths; in ``queued`` buckets the first one waits long, and loses half."""

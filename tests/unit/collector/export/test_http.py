@@ -14,12 +14,14 @@ from collector.model import (
     Attempt,
     Element,
     EndpointRow,
+    GapRow,
     Incident,
     MarkRow,
     NodeRow,
     PairLoss,
     PathStatus,
     PortLoss,
+    RoundTripWindow,
     Source,
 )
 
@@ -29,6 +31,8 @@ PROMETHEUS_2 = (
     "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 )
 A = EndpointRow("a", "eth0", "198.18.1.1", "rail0")
+
+WINDOW_NS = 10**10
 
 
 class Rows:
@@ -60,6 +64,20 @@ class Rows:
     def incidents(self, from_ns: int, to_ns: int, active_only: bool) -> Sequence[Incident]:
         self.asked.append(("incidents", from_ns, to_ns, active_only))
         return [Incident("x", "loss", 1, Element("uplink", "r1"), "critical", 1, None, 2, "lost", {"lost": 3})]
+
+    def gaps(self, from_ns: int, to_ns: int) -> Sequence[GapRow]:
+        self.asked.append(("gaps", from_ns, to_ns))
+        return [GapRow(Source("a", bytes(16), 1, 7, 2, 40), 2, 1, 10**18, 2 * 10**18, 5, "full", "a")]
+
+    def round_trips(
+        self, path_id: int, from_ns: int, to_ns: int, limit: int | None = None
+    ) -> Sequence[RoundTripWindow]:
+        self.asked.append(("samples", path_id, from_ns, to_ns))
+        starts = range(-(-from_ns // WINDOW_NS) * WINDOW_NS, min(to_ns, 25 * WINDOW_NS), WINDOW_NS)
+        return [
+            RoundTripWindow(path_id, start, WINDOW_NS, 50, 48, 2, *(0,) * 7, 48, 1, 2, 3, 4, None, "late")
+            for start in starts
+        ][:limit]
 
     def marks(self, from_ns: int, to_ns: int) -> Sequence[MarkRow]:
         self.asked.append(("marks", from_ns, to_ns))
@@ -150,6 +168,9 @@ def test_accounting_names_every_outcome(client: TestClient) -> None:
         ("/api/v1/paths?limit=0", 400, "bad_query"),
         ("/api/v1/paths?limit=x", 400, "bad_query"),
         ("/api/v1/paths?cursor=*", 400, "bad_query"),
+        ("/api/v1/samples", 400, "bad_query"),
+        ("/api/v1/samples?path=1", 400, "bad_query"),
+        ("/api/v1/samples?path=00000000000000ff&cursor=eHg=", 400, "bad_query"),
         ("/api/v1/nothing", 404, "not_found"),
     ],
 )
@@ -159,6 +180,26 @@ def test_errors_have_one_shape(client: TestClient, url: str, status: int, code: 
     assert set(answer.json()) == {"error"}
     assert answer.json()["error"]["code"] == code
     assert answer.json()["error"]["message"]
+
+
+def test_windows_of_a_path_come_page_by_page_each_once(client: TestClient, rows: Rows) -> None:
+    query = {"path": "00000000000000ff", "from": "1970-01-01T00:00:00Z", "to": "1970-01-01T01:00:00Z", "limit": "10"}
+    starts: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        answer = client.get("/api/v1/samples", params=query | ({"cursor": cursor} if cursor else {})).json()
+        starts += [item["start_time"] for item in answer["items"]]
+        cursor = answer["next"]
+    assert starts == [f"1970-01-01T00:{second // 60:02d}:{second % 60:02d}Z" for second in range(0, 250, 10)]
+    first = client.get("/api/v1/samples", params=query).json()["items"][0]
+    assert (first["sent"], first["lost"], first["delay_p99_ns"], first["doubtful"]) == (50, 2, 3, "late")
+    assert rows.asked[0] == ("samples", 255, 0, 3600 * 10**9)
+    assert len(rows.asked) == 4  # no more is read than a page shows
+
+
+def test_gaps_say_why(client: TestClient) -> None:
+    item = client.get("/api/v1/gaps").json()["items"][0]
+    assert (item["node"], item["reason"], item["batch_class"], item["records"]) == ("a", "spool_limit", "evidence", 5)
 
 
 def test_nothing_can_be_written(client: TestClient) -> None:

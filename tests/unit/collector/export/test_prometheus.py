@@ -16,7 +16,7 @@ from collector.export.exposition import Sample
 from collector.export.prometheus import PARTS, Exporter, Scrape
 from collector.ingest import Sessions
 from collector.log import Log
-from collector.model import Element, EndpointRow, Incident, NodeRow, PathStatus, ThroughputStatus
+from collector.model import Element, EndpointRow, Incident, NodeRow, PathStatus, SelfCheckStatus, ThroughputStatus
 from collector.vocabulary import METRICS
 
 A = EndpointRow("a", "eth0", "198.18.1.1", "rail0")
@@ -31,6 +31,8 @@ TEST = PathStatus(
 NODE = NodeRow(
     "a", "s", "r1", (A,), True, 10**18, None, "0.1.0", "3.12", True, 2_000_000, 4096, 0,
     ({"part": "echo", "state": "icmp_unavailable", "detail": ""},),
+    self_check=SelfCheckStatus(10**18, 8, 0, 15_000, 10**6, 5 * 10**8, 0.9, 0.4, 0.0, ("starved",), 9, {"starved": 2}),
+    gaps=3,
 )  # fmt: skip
 SNAPSHOT = Snapshot(
     made_time_ns=10**18,
@@ -177,3 +179,14 @@ def test_promtool_has_no_complaint() -> None:
     text = Exporter(lambda: SNAPSHOT, lambda node: node).render()
     done = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_an_agent_that_doubts_itself_says_so_and_why() -> None:
+    found = scrape()
+    labels = "node=a,site=s,rack=r1"
+    assert found[f"agent_self_checks_total{{{labels}}}"] == 9
+    assert found["agent_doubtful_self_checks_total{node=a,site=s,rack=r1,reason=starved}"] == 2
+    assert found[f"agent_delays_doubtful{{{labels}}}"] == 1
+    assert found[f"agent_loopback_delay_seconds{{{labels}}}"] == 15e-6
+    assert found[f"agent_timer_lateness_seconds{{{labels}}}"] == 0.5
+    assert found[f"agent_gaps_total{{{labels}}}"] == 3

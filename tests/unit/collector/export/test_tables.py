@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,12 +17,15 @@ from collector.model import (
     Attempt,
     Element,
     EndpointRow,
+    GapRow,
     Incident,
     MarkRow,
     NodeRow,
     PairLoss,
     PathStatus,
     PortLoss,
+    RoundTripWindow,
+    SelfCheckStatus,
     SlotRow,
     Source,
     ThroughputStatus,
@@ -31,6 +35,12 @@ A = EndpointRow("a", "eth0", "198.18.1.1", "rail0")
 B = EndpointRow("b", "eth0", "198.18.1.2", "rail0")
 SAID = Source("a", bytes(16), 1, 7, 2, 40)
 SECOND = 1_000_000_000
+
+
+WINDOW = RoundTripWindow(
+    1, SECOND, 10 * SECOND, 50, 45, 3, 1, 1, 2, 4, 0, 6, 7, 45, 80_000, 96_000, 1_200_000, 3_000_000, None
+)
+CHECK = SelfCheckStatus(SECOND, 8, 0, 15_000, 10**6, 5 * 10**8, 0.9, 0.4, 0.0, ("late", "starved"), 9, {"late": 2})
 
 
 def path(protocol: int, throughput: ThroughputStatus | None) -> PathStatus:
@@ -52,12 +62,22 @@ ROWS: Mapping[str, Sequence[Any]] = {
         NodeRow(
             "there", "s", "r1", (A,), True, SECOND, None, "0.1.0", "3.12", True, 2_000_000, 4096, 7,
             ({"part": "echo", "state": "icmp_unavailable", "detail": ""},),
+            self_check=CHECK, gaps=2, last_gap_time_ns=61 * SECOND,
         ),
     ],
     "paths": [
         path(PROTOCOL_ICMP_ECHO, None),
         path(PROTOCOL_TCP_THROUGHPUT, ThroughputStatus(187.4e6, SECOND, 180e6, 60e6, 0.667, True, 5, 5)),
         path(PROTOCOL_TCP_THROUGHPUT, ThroughputStatus(None, None, 180e6, None, None, False, 5, 0)),
+    ],
+    "samples": [
+        WINDOW,
+        replace(WINDOW, loaded_by=bytes(16)),
+        replace(WINDOW, doubtful="late peer_stolen", delay_min_ns=None, delay_p50_ns=None),
+    ],
+    "gaps": [
+        GapRow(SAID, 2, 1, SECOND, 61 * SECOND, 70, "spool over its limit", "a"),
+        GapRow(SAID, 1, 1, SECOND, 61 * SECOND, None, "", "a"),
     ],
     "marks": [
         MarkRow(SAID, "a", SECOND, None, 1, "checkpoint", "llm", 500, 2**30, 3, {"k": "v"}),
@@ -95,6 +115,8 @@ def test_a_node_that_was_never_seen_is_not_one_that_is_away() -> None:
     never, there = shown("nodes")
     assert never[3:6] == ["never seen", "–", "–"]
     assert there[3:8] == ["connected", "1970-01-01 00:00:01Z", "synchronised, ±2.0 ms", "4.0 KiB", "7"]
+    assert never[8:10] == ["0", "–"]
+    assert there[8:10] == ["2, last 1970-01-01 00:01:01Z", "doubtful: late, starved"]
     assert there[-1] == "echo: icmp_unavailable"
 
 
@@ -135,3 +157,18 @@ def test_markup_in_a_name_is_shown_and_not_obeyed() -> None:
     output = io.StringIO()
     Console(width=200, file=output).print(build("incidents", [row]))
     assert "rack [red]r1" in output.getvalue()
+
+
+def test_a_window_says_what_was_lost_and_why_it_is_left_out() -> None:
+    plain, loaded, doubtful = shown("samples")
+    assert plain[:9] == ["1970-01-01 00:00:01Z", "50", "3", "1", "1", "6", "7", "2", "4"]
+    assert plain[9:] == ["80 µs", "96 µs", "1.2 ms", "3.0 ms", ""]
+    assert loaded[-1] == "a test of ours"
+    assert doubtful[9:11] == ["–", "–"]
+    assert doubtful[-1] == "delay: late peer_stolen"
+
+
+def test_a_gap_says_why_and_how_much_where_that_is_known() -> None:
+    limit, restart = shown("gaps")
+    assert limit[:6] == ["a", "evidence", "1970-01-01 00:00:01Z", "1970-01-01 00:01:01Z", "spool_limit", "70"]
+    assert restart[4:] == ["restart", "–", ""]

@@ -56,7 +56,9 @@ def row(number: int, closed: int | None = None) -> dict[str, object]:
 
 def window(path_id: int, start_ns: int) -> dict[str, object]:
     nothing = dict.fromkeys((field.name for field in fields(RoundTripWindow)), 0)
-    row = RoundTripWindow(**nothing | {"path_id": path_id, "start_time_ns": start_ns, "loaded_by": None})  # type: ignore[arg-type]
+    row = RoundTripWindow(
+        **nothing | {"path_id": path_id, "start_time_ns": start_ns, "loaded_by": None, "doubtful": None}  # type: ignore[arg-type]
+    )
     return window_values(StoredWindow(row, b"", b""))
 
 
