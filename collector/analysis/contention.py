@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from collector.analysis import statistics
 from collector.analysis.doubts import Doubts
 from collector.analysis.loading import Loading
+from collector.analysis.nic_figures import NicFigures
 from collector.analysis.occasions import Occasions, inside, touched
 from collector.analysis.paths import Indexes, PathIndex
 from collector.analysis.rounds import Rounds
@@ -22,6 +23,7 @@ from collector.config import Rules
 from collector.model import Element, Flag, Incident
 
 LOOK_BACK_NS = 60 * SECOND  # of a long burst the last minute counts, and the minute before it
+FORGOTTEN_NS = 2 * 3600 * SECOND  # no burst is longer than an hour
 P_BEFORE = 1e-3  # in doubt whether it began before, it did
 Floats = NDArray[np.float64]
 
@@ -37,14 +39,15 @@ def _ids(burst: InBurst) -> set[str]:
 class Contention:
     """Asks the rule about each burst of the moment."""
 
-    def __init__(self, windows: Windows, usual: Usual, bursts: Occasions, rules: Rules) -> None:
+    def __init__(self, windows: Windows, usual: Usual, bursts: Occasions, figures: NicFigures, rules: Rules) -> None:
         self._paths, self._rounds, self._loading, self._doubts = windows
-        self._usual, self._bursts, self._rules = usual, bursts, rules
+        self._usual, self._bursts, self._figures, self._rules = usual, bursts, figures, rules
 
     def judge(self, time_ns: int, opened: Sequence[Incident]) -> list[Flag]:
         """Flags of all bursts at a moment; ``opened`` are the open incidents of all rules."""
         rule = self._rules.burst_contention
         mine = [incident for incident in opened if incident.rule == burst_contention.RULE]
+        self._figures.forget(time_ns - FORGOTTEN_NS)
         bursts = self._bursts.overlapping(time_ns - rule.after - 2 * BUCKET_NS, time_ns + rule.before)
         flags: list[Flag] = []
         taken: set[Element] = set()
@@ -150,6 +153,7 @@ class Contention:
             lanes=[row.source.lane for row in rows],
             ends=[[row.source.node, *([row.destination.node] if row.destination else [])] for row in rows],
             accused_before=accused,
+            nics=self._figures.of(burst, time_ns),
             p99_ns=lambda paths: self._p99_of(paths, from_ns, until),
         )
 

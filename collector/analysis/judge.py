@@ -12,6 +12,7 @@ from collector.analysis.contention import Contention
 from collector.analysis.doubts import Doubts
 from collector.analysis.incidents import Book, Change
 from collector.analysis.loading import Loading
+from collector.analysis.nic_figures import NOBODY, NicFigures, RowsOf
 from collector.analysis.occasions import NO_BURSTS, Occasions
 from collector.analysis.paths import PathIndex
 from collector.analysis.rounds import Rounds
@@ -36,6 +37,7 @@ class Network:
     loading: Loading
     doubts: Doubts
     bursts: Occasions = NO_BURSTS
+    nic_rows: RowsOf = NOBODY  # of nic_windows, those not written yet included
 
 
 class Judge:
@@ -64,7 +66,8 @@ class Judge:
         )
         self._views = Views(network.paths, network.rounds, network.loading, network.doubts, self._usual)
         windows = (network.paths, network.rounds, network.loading, network.doubts)
-        self._contention = Contention(windows, self._usual, network.bursts, rules)
+        figures = NicFigures(network.nic_rows, network.loading, network.bursts, rules.burst_contention)
+        self._contention = Contention(windows, self._usual, network.bursts, figures, rules)
         self._usual.take_up(
             through_ns,
             {minute: accused(State.decode(text).incidents) for minute, text in checkpoints.items()},

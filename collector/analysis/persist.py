@@ -26,7 +26,7 @@ from collector.analysis.swings import Swings
 from collector.analysis.totals import Totals
 from collector.analysis.verdicts import KEPT_NS as CHECKPOINTS_KEPT_NS
 from collector.analysis.verdicts import Late, Verdicts
-from collector.analysis.window import SECOND
+from collector.analysis.window import SECOND, WINDOW_NS
 from collector.config import Config
 from collector.decode import Definitions
 from collector.model import StoredWindow
@@ -74,6 +74,26 @@ class StoredRounds:
         return self.tx
 
 
+class _NicRows:
+    """Rows of ``nic_windows`` as they are, written or not."""
+
+    def __init__(self, stored: StoredRounds, nics: Nics) -> None:
+        self._stored, self._nics = stored, nics
+
+    def __call__(self, node: str, from_ns: int, to_ns: int) -> Sequence[Mapping[str, Any]]:
+        assert self._stored.tx is not None, "no step is running"
+        table = tables.nic_windows
+        start = table.c.start_time_ns
+        # The key begins with the start: named one by one, the starts are looked up, and no other node's rows are read.
+        starts = range(-(-from_ns // WINDOW_NS) * WINDOW_NS, to_ns, WINDOW_NS)
+        rows = self._stored.tx.all(table, start.in_(starts), table.c.node == node)
+        found = {(row["start_time_ns"], row["nic"]): row for row in rows}
+        for row in self._nics.unsaved(node):
+            if from_ns <= row["start_time_ns"] < to_ns:
+                found[row["start_time_ns"], row["nic"]] = row
+        return [found[key] for key in sorted(found)]
+
+
 def is_current(tx: Transaction) -> bool:
     """Whether the store was made by this version of analysis."""
     return tx.meta().get("analysis_version") == str(VERSION)
@@ -109,7 +129,8 @@ def load(tx: Transaction, config: Config, stored: StoredRounds) -> tuple[Parts, 
     kept = tables.doubts.c.start_time_ns >= position.received_ns - DOUBTS_KEPT_NS
     doubts.restore((row["start_time_ns"], row["node"], row["reasons"].split()) for row in tx.all(tables.doubts, kept))
     bursts = storing.load(tx, config, loading, attempts, position.received_ns)
-    network = Network(index, rounds, loading, doubts, OfCalendar(bursts.calendar))
+    nics = Nics(tx.all(tables.nics))
+    network = Network(index, rounds, loading, doubts, OfCalendar(bursts.calendar), _NicRows(stored, nics))
     incidents = tables.incidents
     book = Book(
         read_incident(row)
@@ -125,7 +146,7 @@ def load(tx: Transaction, config: Config, stored: StoredRounds) -> tuple[Parts, 
         agents=Agents(config, (Agent.restore(row) for row in tx.all(tables.agents))),
         attempts=attempts,
         swings=swings,
-        nics=Nics(tx.all(tables.nics)),
+        nics=nics,
         bursts=bursts,
         verdicts=Verdicts(network, config.rules),
         book=book,
