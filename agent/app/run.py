@@ -21,6 +21,7 @@ from agent.config import AgentConfig
 from agent.plan import PlanKeeper
 from agent.probe.iperf3 import Iperf3
 from agent.probe.path_mtu import PathMtus
+from agent.probe.rates import limits
 from agent.probe.round_trip import RoundTripProbes
 from agent.probe.route_trace import RouteTraces
 from agent.probe.self_check import SelfChecking
@@ -222,8 +223,9 @@ class Agent:
         interval_ns = min(max(interval_ns, MIN_COUNTER_INTERVAL_NS), MAX_COUNTER_INTERVAL_NS)
         own = [endpoint for endpoint in plan.endpoint if endpoint.node == self._config.name]
         reflector = plan.stamp_reflector if plan.HasField("stamp_reflector") else None
-        self._echo.guard(None, self.probes.configure, plan.round_trip)
-        self._stamp.guard(None, self.stamp.configure, plan.stamp)
+        most, most_stamp = limits(plan)
+        self._echo.guard(None, self.probes.configure, plan.round_trip, most)
+        self._stamp.guard(None, self.stamp.configure, plan.stamp, most_stamp)
         self._reflector.guard(None, self.reflecting.configure, reflector, own)
         self._trace.guard(None, self.traces.configure, plan.trace)
         self._mtu.guard(None, self.mtus.configure, plan.path_mtu if plan.HasField("path_mtu") else None)

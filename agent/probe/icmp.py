@@ -12,7 +12,7 @@ from random import Random
 from agent.clock import Clock
 from agent.probe.icmp_socket import KernelEchoSocket, Opener, Rights, find_rights, hold_receive_stamping, warm_up
 from agent.probe.icmp_wire import EchoWire, Link, source_of
-from agent.probe.paths import PathBook
+from agent.probe.paths import MAX_RATE, PathBook
 from agent.probe.resolve import Resolver
 from agent.probe.targets import PathSpec
 from agent.result import PartState, RoundTripBatch
@@ -67,8 +67,9 @@ class EchoSession:
         """Paths that have an address, those that end among them."""
         return [spec for spec in self._book.open_specs() if spec.address]
 
-    def configure(self, targets: Sequence[RoundTripTarget]) -> None:
+    def configure(self, targets: Sequence[RoundTripTarget], *, max_rate: float = MAX_RATE) -> None:
         """Probes these echo targets and no others, from the next tick on; paths that stay go on with their sequence."""
+        self._book.max_rate = max_rate
         self._book.configure([target for target in targets if target.protocol == PROTOCOL_ICMP_ECHO])
         self._may_have_idle_links = True
 

@@ -10,13 +10,14 @@ from agent.clock import Anchor
 from agent.probe.matching import HOLD_NS, RoundTripTable
 from agent.probe.pacing import Pacer
 from agent.probe.resolve import MAX_NAMES, Resolver
-from agent.probe.targets import PathSpec, TargetRefusedError, destination, name_to_resolve, path_of, source_ip_version
+from agent.probe.targets import PathSpec, TargetRefusedError, destination, name_to_resolve, path_of, source_version
 from agent.result import RoundTripBatch
 from bandwitness.v1.plan_pb2 import RoundTripTarget
 from bandwitness.v1.record_pb2 import PACKET_OUTCOME_SKIPPED, PACKET_OUTCOME_UNRESOLVED
 
 MAX_PATHS = 5_000
 MAX_RATE = 6_000  # packets a second, of all paths together
+RATE_SLACK = 1 + 1e-9  # rates are sums of fractions
 MAX_REMEMBERED = 20_000  # sequence numbers of paths that are gone
 
 _SECOND_NS = 1_000_000_000
@@ -40,6 +41,7 @@ class PathBook:
         self.table = RoundTripTable(user_stamps=user_stamps)
         self.specs: list[PathSpec | None] = []
         self.turns_not_recorded = 0
+        self.max_rate: float = MAX_RATE  # from the next ``configure`` on
         self._resolver = resolver
         self._method_of = method_of
         self._tcp_fallback = tcp_fallback
@@ -155,7 +157,7 @@ class PathBook:
                 wanted.setdefault(spec.path_id, spec)
                 continue
             answer = self._resolver.answer(name)
-            version = source_ip_version(target)
+            version = source_version(target.source.address)
             fitting = [found for found in answer.addresses if version in (0, 6 if ":" in found else 4)]
             for address in fitting:
                 try:
@@ -181,12 +183,14 @@ class PathBook:
             if method is None:
                 continue
             rate += _SECOND_NS / spec.interval_ns
-            if len(wanted) >= MAX_PATHS or rate > MAX_RATE:
+            if len(wanted) >= MAX_PATHS or rate > self.max_rate * RATE_SLACK:
                 over += 1
                 continue
             wanted[spec.path_id, spec.interval_ns, spec.waiting_ns, method] = spec
         if over:
-            self._left_out.append(f"{over} paths over the limit of {MAX_PATHS} paths and {MAX_RATE} packets a second")
+            self._left_out.append(
+                f"{over} paths over the limit of {MAX_PATHS} paths and {self.max_rate:g} packets a second"
+            )
         gone = {key: slot for key, slot in self._slots.items() if key not in wanted}
         before = {key[0]: slot for key, slot in gone.items()}
         if gone:

@@ -8,11 +8,14 @@ from random import Random
 from agent.clock import Clock
 from agent.probe.icmp import EchoSession
 from agent.probe.icmp_socket import KernelEchoSocket, Opener, Rights, find_rights
+from agent.probe.paths import MAX_RATE
+from agent.probe.rates import rate_of
 from agent.probe.resolve import Lookup, Resolver, system_lookup
 from agent.probe.targets import PathSpec
 from agent.probe.tcp_connect import Attempt, SocketAttempt, TcpConnectSession
 from agent.result import PartState, RoundTripBatch
 from bandwitness.v1.plan_pb2 import RoundTripTarget
+from bandwitness.v1.record_pb2 import PROTOCOL_TCP_CONNECT
 
 
 class RoundTripProbes:
@@ -50,10 +53,13 @@ class RoundTripProbes:
         """Paths that are probed by ICMP echo and have an address."""
         return self._echo.paths()
 
-    def configure(self, targets: Sequence[RoundTripTarget]) -> None:
-        """Probes these targets and no others, from the next tick on; paths that stay go on with their sequence."""
-        self._echo.configure([] if self._icmp_denied else targets)
-        self._tcp.configure(targets)
+    def configure(self, targets: Sequence[RoundTripTarget], max_rate: float = MAX_RATE) -> None:
+        """Probes these targets and no others, from the next tick on; paths that stay go on with their sequence.
+        ``max_rate``: packets a second in all; paths over it are left out, and said."""
+        tcp = [target for target in targets if self._icmp_denied or target.protocol == PROTOCOL_TCP_CONNECT]
+        echo = [target for target in targets if not self._icmp_denied and target.protocol != PROTOCOL_TCP_CONNECT]
+        self._echo.configure(echo, max_rate=max(0.0, max_rate - rate_of(tcp)))
+        self._tcp.configure(tcp, max_rate=max(0.0, max_rate - rate_of(echo)))
 
     async def run(self) -> None:
         """Probes until cancelled."""

@@ -9,12 +9,12 @@ from ipaddress import ip_address
 
 from agent.clock import Anchor
 from agent.probe.matching import HOLD_NS, RoundTripTable
-from agent.probe.pacing import MIN_INTERVAL_NS, Pacer
-from agent.probe.paths import MAX_PATHS, MAX_RATE, MAX_REMEMBERED
+from agent.probe.pacing import Pacer
+from agent.probe.paths import MAX_PATHS, MAX_RATE, MAX_REMEMBERED, RATE_SLACK
 from agent.probe.stamp_admission import PORT
 from agent.probe.stamp_packet import BASE_BYTES, MAX_BYTES
 from agent.probe.stamp_socket import PortSource
-from agent.probe.targets import MAX_INTERVAL_NS, MAX_WAITING_NS, MIN_WAITING_NS, read_address
+from agent.probe.targets import guarded, read_address
 from agent.probe.zones import ZoneError, from_here
 from agent.result import RoundTripBatch
 from bandwitness.v1.record_pb2 import PACKET_OUTCOME_SKIPPED, PACKET_OUTCOME_UNRESOLVED
@@ -48,18 +48,12 @@ class StampPath:
 
 def refusal(path: StampPath) -> str:
     """Why this path must not be probed; empty: it may be."""
-    for name, value, low, high in (
-        ("interval", path.interval_ns, MIN_INTERVAL_NS, MAX_INTERVAL_NS),
-        ("waiting time", path.waiting_ns, MIN_WAITING_NS, MAX_WAITING_NS),
-    ):
-        if not low <= value <= high:
-            return f"{name} {value / _SECOND_NS:g} s is not within {low / _SECOND_NS:g} to {high / _SECOND_NS:g} s"
+    if reason := guarded(path.interval_ns, path.waiting_ns, path.dscp):
+        return reason
     for name, value, low, high in (
         ("payload", path.payload_bytes, BASE_BYTES, MAX_BYTES),
-        ("DSCP", path.dscp, 0, 63),
         ("source port", path.source_port, 0, 65535),
         ("destination port", path.destination_port, 1, 65535),
-        ("IP version", path.ip_version, 4, 6),
     ):
         if not low <= value <= high:
             return f"{name} {value} is not within {low} to {high}"
@@ -67,6 +61,8 @@ def refusal(path: StampPath) -> str:
         return f"source port {path.source_port} is a service's"
     if not path.address:
         return ""
+    if path.ip_version not in (4, 6):
+        return f"IP version {path.ip_version} is not 4 or 6"
     try:
         parsed = ip_address(path.address)
     except ValueError:
@@ -90,6 +86,7 @@ class StampBook:
     """Slots, their paths, and what is due. ``table`` is where the sender writes what happens to packets."""
 
     method: tuple[int, int]  # RoundTripMethod, StampSource
+    max_rate: float = MAX_RATE  # packets a second, of all paths together
     phase: float = 0.0
     table: RoundTripTable = field(default_factory=RoundTripTable)
     turns_not_recorded: int = 0
@@ -108,6 +105,7 @@ class StampBook:
     def configure(self, paths: Sequence[StampPath]) -> None:
         """These paths and no others, from the next ``due`` on."""
         self._faults, self._wanted, self._dirty = [], {}, True
+        most = self.max_rate * RATE_SLACK
         rate = 0.0
         over = 0
         known: set[int] = set()
@@ -118,12 +116,12 @@ class StampBook:
                 continue
             known.add(path.path_id)
             rate += _SECOND_NS / path.interval_ns
-            if len(self._wanted) >= MAX_PATHS or rate > MAX_RATE:
+            if len(self._wanted) >= MAX_PATHS or rate > most:
                 over += 1
                 continue
             self._wanted[path] = None
         if over:
-            self._faults.append(f"refused: {over} paths over {MAX_PATHS} paths and {MAX_RATE} packets a second")
+            self._faults.append(f"refused: {over} paths over {MAX_PATHS} paths and {self.max_rate:g} packets a second")
 
     def due(self, now: Anchor) -> Iterator[tuple[int, StampPath]]:
         """Slots and paths whose packet is to be sent now. Records on the way what is skipped or has no address."""

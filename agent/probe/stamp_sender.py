@@ -13,6 +13,7 @@ from random import Random
 from agent.clock import Clock
 from agent.probe.icmp_socket import hold_receive_stamping
 from agent.probe.matching import EXPIRY_SLACK_NS
+from agent.probe.paths import MAX_RATE
 from agent.probe.stamp_paths import StampBook, StampPath
 from agent.probe.stamp_session import Link, Session
 from agent.probe.stamp_socket import KernelSenderSocket, SenderOpener, warm_up
@@ -56,8 +57,10 @@ class StampSession:
         self._watched: dict[Link, int] = {}  # by the event loop; their descriptors
         self._remark = ""
 
-    def configure(self, paths: Sequence[StampPath]) -> None:
-        """Probes these paths and no others, from the next tick on; those that stay go on with their sequence."""
+    def configure(self, paths: Sequence[StampPath], *, max_rate: float = MAX_RATE) -> None:
+        """Probes these paths and no others, from the next tick on; those that stay go on with their sequence.
+        ``max_rate``: packets a second in all; paths over it are left out."""
+        self._book.max_rate = max_rate
         self._book.configure(paths)
 
     async def run(self) -> None:

@@ -20,6 +20,7 @@ MAX_WAITING_NS = 10_000_000_000
 MAX_INTERVAL_NS = 3_600_000_000_000
 # The kernel sends a SYN again after 1 s (RFC 6298), which would turn a loss into a long delay.
 MAX_TCP_WAITING_NS = 950_000_000
+_SECOND_NS = 1_000_000_000
 FALLBACK_PORT = 7  # echo, RFC 862: nobody listens there, and a refusal is an answer
 
 
@@ -46,6 +47,17 @@ class PathSpec:
     waiting_ns: int
 
 
+def guarded(interval_ns: int, waiting_ns: int, dscp: int) -> str:
+    """Why nobody may be probed so; empty: it is within the guards, which are code and not configuration."""
+    for name, value, low, high in (
+        ("interval", interval_ns, MIN_INTERVAL_NS, MAX_INTERVAL_NS),
+        ("waiting time", waiting_ns, MIN_WAITING_NS, MAX_WAITING_NS),
+    ):
+        if not low <= value <= high:
+            return f"{name} {value / _SECOND_NS:g} s is not within {low / _SECOND_NS:g} to {high / _SECOND_NS:g} s"
+    return "" if 0 <= dscp <= 63 else f"DSCP {dscp} is not within 0 to 63"
+
+
 def destination(target: RoundTripTarget) -> str:
     """Address or name of where the probes go."""
     return target.endpoint.address if target.HasField("endpoint") else target.target.address
@@ -65,9 +77,9 @@ def name_to_resolve(target: RoundTripTarget) -> str | None:
     return None if read_address(text) is not None else text
 
 
-def source_ip_version(target: RoundTripTarget) -> int:
-    """4 or 6 where the source address says it, else 0."""
-    source = read_address(target.source.address)
+def source_version(address: str) -> int:
+    """IP version, 4 or 6, that a source address fixes; 0: none."""
+    source = read_address(address)
     return source.version if source is not None else 0
 
 
@@ -80,15 +92,17 @@ def path_of(target: RoundTripTarget, address: str, *, tcp_fallback: bool = False
         tcp_fallback: an echo target where no ICMP can be sent: TCP connects, a Type-P of its own.
 
     Raises:
-        TargetRefusedError: more than one host would answer, or nothing could.
+        TargetRefusedError: more than one host would answer, or nothing could; or a guard stands against it.
     """
+    if reason := guarded(target.interval_ns, target.waiting_time_ns, target.dscp):
+        raise TargetRefusedError(reason)
     parsed = read_address(address) if address else None
     if address and parsed is None:
         raise TargetRefusedError(f"{address!r} is not an address")
     if parsed is not None and (parsed.is_multicast or parsed.is_unspecified or int(parsed) == 0xFFFFFFFF):
         raise TargetRefusedError(f"{address} is not the address of one host")
-    ip_version = parsed.version if parsed is not None else source_ip_version(target)
-    if parsed is not None and source_ip_version(target) not in (0, ip_version):
+    ip_version = parsed.version if parsed is not None else source_version(target.source.address)
+    if parsed is not None and source_version(target.source.address) not in (0, ip_version):
         raise TargetRefusedError(f"{address} cannot be reached from {target.source.address}: other IP version")
     try:
         reached = from_here(address, target.source.nic, peer=target.HasField("endpoint"))
@@ -98,7 +112,9 @@ def path_of(target: RoundTripTarget, address: str, *, tcp_fallback: bool = False
     if not tcp and target.protocol != PROTOCOL_ICMP_ECHO:
         raise TargetRefusedError(f"protocol {target.protocol} is no round-trip probe")
     protocol = PROTOCOL_TCP_CONNECT if tcp else PROTOCOL_ICMP_ECHO
-    payload = 0 if tcp else min(max(target.payload_bytes, MIN_PAYLOAD_BYTES), MAX_PAYLOAD_BYTES)
+    payload = 0 if tcp else target.payload_bytes
+    if not tcp and not MIN_PAYLOAD_BYTES <= payload <= MAX_PAYLOAD_BYTES:
+        raise TargetRefusedError(f"payload {payload} is not within {MIN_PAYLOAD_BYTES} to {MAX_PAYLOAD_BYTES}")
     port = (target.destination_port or FALLBACK_PORT) if tcp else 0
     text = str(parsed) if parsed is not None else ""
     path = Path(source=target.source)
@@ -111,7 +127,7 @@ def path_of(target: RoundTripTarget, address: str, *, tcp_fallback: bool = False
     path.type_p.protocol = protocol
     path.type_p.ip_version = ip_version
     path.type_p.payload_bytes = payload
-    path.type_p.dscp = target.dscp & 0x3F
+    path.type_p.dscp = target.dscp
     path.type_p.destination_port = port
     definition = canonical(path)
     return PathSpec(
@@ -124,8 +140,8 @@ def path_of(target: RoundTripTarget, address: str, *, tcp_fallback: bool = False
         nic=intern(target.source.nic),
         protocol=protocol,
         payload_bytes=payload,
-        dscp=target.dscp & 0x3F,
+        dscp=target.dscp,
         port=port,
-        interval_ns=min(max(target.interval_ns, MIN_INTERVAL_NS), MAX_INTERVAL_NS),
-        waiting_ns=min(max(target.waiting_time_ns, MIN_WAITING_NS), MAX_TCP_WAITING_NS if tcp else MAX_WAITING_NS),
+        interval_ns=target.interval_ns,
+        waiting_ns=min(target.waiting_time_ns, MAX_TCP_WAITING_NS if tcp else MAX_WAITING_NS),
     )

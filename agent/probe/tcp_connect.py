@@ -16,7 +16,7 @@ from typing import Protocol
 
 from agent.clock import Anchor, Clock
 from agent.probe.binding import bind_and_mark, socket_address
-from agent.probe.paths import PathBook
+from agent.probe.paths import MAX_RATE, PathBook
 from agent.probe.resolve import Resolver
 from agent.probe.targets import PathSpec
 from agent.result import PartState, RoundTripBatch
@@ -130,9 +130,10 @@ class TcpConnectSession:
         """Serialised Path by path id."""
         return self._book.definitions
 
-    def configure(self, targets: Sequence[RoundTripTarget]) -> None:
+    def configure(self, targets: Sequence[RoundTripTarget], *, max_rate: float = MAX_RATE) -> None:
         """Probes these targets and no others, from the next tick on."""
         self._broken.clear()
+        self._book.max_rate = max_rate
         self._book.configure([target for target in targets if target.protocol in self._protocols])
 
     async def run(self) -> None:

@@ -12,7 +12,7 @@ from ipaddress import IPv6Address, ip_address
 from zoneinfo import ZoneInfo, available_timezones
 
 from bandwitness.settings import Place, dotted
-from collector.config.measure_check import measure_faults, rules_faults
+from collector.config.measure_check import measure_faults, rules_faults, target_bounds
 from collector.config.schema import (
     DAY_S,
     Collector,
@@ -235,9 +235,10 @@ def _target(
 ) -> Faults:
     yield from _unknown((*place, "site"), target.site, "site", sites)
     if not target.probes:
-        yield (*place, "probes"), "at least one probe is needed: echo, tcp_connect"
+        yield (*place, "probes"), "at least one probe is needed: echo, tcp_connect, stamp"
     yield from _doubled([((*place, "probes", index), probe) for index, probe in enumerate(target.probes)])
     yield from target_faults(place, target, [node for _, node in nodes])
+    yield from target_bounds(place, target)
 
 
 def _units(units: Sequence[tuple[Place, Unit]], nodes: Sequence[tuple[Place, Node]]) -> Faults:

@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 
 from bandwitness.settings import Duration, Place
-from collector.config.schema import DAY_S, SECOND, Measure, Rules, Throughput
+from collector.config.schema import DAY_S, SECOND, Measure, Rules, TargetConfig, Throughput
 
 MS = SECOND // 1000
 MINUTE = 60 * SECOND
 DAY = DAY_S * SECOND
 MAX_DURATION = 10 * SECOND
 MAX_TESTS_A_DAY = 12  # of a pair in one direction
+INTERVAL = (20 * MS, 3600 * SECOND)  # of one path
+WAITING_TIME = (10 * MS, 10 * SECOND)
 SOURCE_PORTS = (61_000, 62_063)  # of STAMP probes
 Faults = Iterator[tuple[Place, str]]
 Bound = tuple[Place, "int | None", int, int]  # value, at least, at most; ns
@@ -32,11 +34,11 @@ def measure_faults(measure: Measure) -> Faults:
         (("measure", "flush"), measure.flush, 100 * MS, 5 * SECOND),
         (("measure", "plan_expiry"), measure.plan_expiry, MINUTE, 7 * DAY),
         (("measure", "counters", "interval"), measure.counters.interval, 100 * MS, MINUTE),
-        (("measure", "echo", "interval"), echo.interval, 20 * MS, 3600 * SECOND),
-        (("measure", "echo", "waiting_time"), echo.waiting_time, 10 * MS, 10 * SECOND),
-        (("measure", "echo", "waiting_time_across_sites"), echo.waiting_time_across_sites, 10 * MS, 10 * SECOND),
+        (("measure", "echo", "interval"), echo.interval, *INTERVAL),
+        (("measure", "echo", "waiting_time"), echo.waiting_time, *WAITING_TIME),
+        (("measure", "echo", "waiting_time_across_sites"), echo.waiting_time_across_sites, *WAITING_TIME),
         (("measure", "path_mtu", "interval"), measure.path_mtu.interval, MINUTE, 7 * DAY),
-        (("measure", "stamp", "interval"), measure.stamp.interval, 20 * MS, 3600 * SECOND),
+        (("measure", "stamp", "interval"), measure.stamp.interval, *INTERVAL),
         # The cap on the harm one test may do.
         (("measure", "throughput", "duration"), throughput.duration, SECOND, MAX_DURATION),
         (("measure", "throughput", "omit"), throughput.omit, 0, 10 * SECOND),
@@ -48,6 +50,14 @@ def measure_faults(measure: Measure) -> Faults:
     if SOURCE_PORTS[0] <= measure.stamp.port <= SOURCE_PORTS[1]:
         expected = f"expected a port outside of {SOURCE_PORTS[0]} to {SOURCE_PORTS[1]}, which probes are sent from"
         yield ("measure", "stamp", "port"), f"{expected}, found {measure.stamp.port}"
+
+
+def target_bounds(place: Place, target: TargetConfig) -> Faults:
+    """(place, message) of a target's own times that are out of bounds; the agents refuse them too."""
+    yield from _bounds(
+        ((*place, "interval"), target.interval, *INTERVAL),
+        ((*place, "waiting_time"), target.waiting_time, *WAITING_TIME),
+    )
 
 
 def _throughput(throughput: Throughput) -> Faults:

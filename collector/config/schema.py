@@ -139,8 +139,15 @@ class TargetConfig(msgspec.Struct, frozen=True, kw_only=True):
     carrier: str = ""
     site: Name | None = None  # probed from the nodes of this site; without it from all
     lane: Lane | None = None  # probed from this lane; without it from wan, else management, else the first
-    probes: tuple[Literal["echo", "tcp_connect"], ...] = ("echo",)
+    probes: tuple[Literal["echo", "tcp_connect", "stamp"], ...] = ("echo",)
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 443  # tcp_connect only
+    stamp_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 862  # stamp only: of a reflector that is not ours
+    source_ports: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # stamp only: each is a path of its own
+    # Without these those of measure.echo, and the larger waiting time: nobody has said how far away it is.
+    payload: Annotated[int, msgspec.Meta(ge=24, le=8972)] | None = None  # bytes behind the ICMP or UDP header
+    dscp: Annotated[int, msgspec.Meta(ge=0, le=63)] | None = None
+    interval: Duration | None = None
+    waiting_time: Duration | None = None
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):

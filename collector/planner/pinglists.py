@@ -7,7 +7,8 @@ probed: silence there would say nothing.
 
 Where it has peers in its rack, at least ``IN_RACK_SHARE`` of its probes go to them: that share alone tells a leaf from
 its uplinks. Without ``measure.echo.interval`` intervals follow from ``measure.echo.rate``, the node's probes per second
-in all; with it, that is the interval of every target and the rate only a cap.
+in all; with it, that is the interval of every target and the rate only a cap. What targets with an interval of their
+own need is taken off the rate first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -59,12 +60,13 @@ def pinglists(config: Config, endpoints: Sequence[PlacedEndpoint], day: int) -> 
             for peer in peers(endpoint, in_reach, None if all_peers else day):
                 same_rack = (peer.site, peer.rack) == (endpoint.site, endpoint.rack)
                 (near if same_rack else far).append(_peer_probe(endpoint, peer, echo))
+        fixed: list[RoundTripTarget] = []
         for target in config.targets:
             probes = _target_probes(node, of_node[node.name], target, echo)
-            reached |= {target.name} if probes else set()
-            far += probes
-        problems += _set_intervals(node.name, near, far, echo)
-        found[node.name] = near + far
+            reached |= {target.name} if source_of(node, of_node[node.name], target) else set()
+            (far if target.interval is None else fixed).extend(probes)
+        problems += _set_intervals(node.name, near, far, fixed, echo)
+        found[node.name] = near + far + fixed
     if problems:
         raise PlanError(problems)
     lost = [target.name for target in config.targets if target.name not in reached]
@@ -97,20 +99,21 @@ def _peer_probe(source: PlacedEndpoint, peer: PlacedEndpoint, echo: Echo) -> Rou
 def _target_probes(
     node: Node, endpoints: Sequence[PlacedEndpoint], target: TargetConfig, echo: Echo
 ) -> list[RoundTripTarget]:
-    if target.site is not None and target.site != node.site:
-        return []
-    source = _source_for(endpoints, target)
+    source = source_of(node, endpoints, target)
     if source is None:
         return []
     probes = []
     for name in target.probes:
+        if name == "stamp":
+            continue  # of a list of its own
         probe = RoundTripTarget(
             source=source.message,
             target=Target(name=target.name, address=target.address),
             protocol=Protocol.PROTOCOL_ICMP_ECHO,
-            payload_bytes=echo.payload,
-            dscp=echo.dscp,
-            waiting_time_ns=echo.waiting_time_across_sites,  # nobody has said how far away it is
+            payload_bytes=echo.payload if target.payload is None else target.payload,
+            dscp=echo.dscp if target.dscp is None else target.dscp,
+            interval_ns=target.interval or 0,
+            waiting_time_ns=target.waiting_time or echo.waiting_time_across_sites,
         )
         if name == "tcp_connect":
             probe.protocol = Protocol.PROTOCOL_TCP_CONNECT
@@ -120,9 +123,11 @@ def _target_probes(
     return probes
 
 
-def _source_for(endpoints: Sequence[PlacedEndpoint], target: TargetConfig) -> PlacedEndpoint | None:
-    """The endpoint a target is probed from: of the IP version of its address, unless it is a name, and on its link
-    where it is link-local; in the target's lane, or else wan, management, the first."""
+def source_of(node: Node, endpoints: Sequence[PlacedEndpoint], target: TargetConfig) -> PlacedEndpoint | None:
+    """The endpoint of ``node`` a target is probed from: of the IP version of its address, unless it is a name, and on
+    its link where it is link-local; in the target's lane, or else wan, management, the first. None: another site's."""
+    if target.site is not None and target.site != node.site:
+        return None
     version, zone = None, None
     with suppress(ValueError):  # a name: the agent resolves it
         address = ip_address(target.address)
@@ -136,28 +141,49 @@ def _source_for(endpoints: Sequence[PlacedEndpoint], target: TargetConfig) -> Pl
     return min(fitting, key=lambda end: preference.get(end.lane, 2), default=None)
 
 
-def _set_intervals(node: str, near: Sequence[RoundTripTarget], far: Sequence[RoundTripTarget], echo: Echo) -> list[str]:
-    """Sets the interval of each target; gives back what cannot be, if anything."""
+def _set_intervals(
+    node: str,
+    near: Sequence[RoundTripTarget],
+    far: Sequence[RoundTripTarget],
+    fixed: Sequence[RoundTripTarget],
+    echo: Echo,
+) -> list[str]:
+    """Sets the interval of each target but those ``fixed``, which have theirs; gives back what cannot be, if
+    anything."""
     count = len(near) + len(far)
+    taken = sum(SECOND / probe.interval_ns for probe in fixed)
+    left = echo.rate - taken
+    if left < 0 or (count and left == 0):
+        return [too_fast(node, "", len(fixed), taken, echo.rate)]
     if count == 0:
         return []
     if echo.interval is not None:
         rate = count * SECOND / echo.interval
         for probe in (*near, *far):
             probe.interval_ns = echo.interval
-        if rate <= echo.rate:
+        if rate <= left:
             return []
+        others = f" and {taken:g} to targets with an interval of their own" if fixed else ""
         problem = (
-            f"{node} would send {rate:g} probes/s ({count} targets, one probe each {echo.interval / MS:g} ms), but "
-            f"measure.echo.rate allows {echo.rate:g}; make measure.echo.interval at least "
-            f"{_interval_ns(count, echo.rate) / MS:g} ms or the rate larger"
+            f"{node} would send {rate:g} probes/s ({count} targets, one probe each {echo.interval / MS:g} ms){others}, "
+            f"but measure.echo.rate allows {echo.rate:g}; make measure.echo.interval at least "
+            f"{_interval_ns(count, left) / MS:g} ms or the rate larger"
         )
         return [problem]
-    near_ns, far_ns = intervals(len(near), len(far), echo.rate)
+    near_ns, far_ns = intervals(len(near), len(far), left)
     for probes, interval_ns in ((near, near_ns), (far, far_ns)):
         for probe in probes:
             probe.interval_ns = interval_ns
     return []
+
+
+def too_fast(node: str, kind: str, count: int, taken: float, rate: float) -> str:
+    """What is wrong where targets with an interval of their own use up the rate (``kind``: "", "STAMP ")."""
+    key = f"measure.{kind.lower().strip() or 'echo'}.rate"
+    return (
+        f"{node} would send {taken:g} {kind}probes/s to {count} targets with an interval of their own, but {key} "
+        f"allows {rate:g} for all; make their intervals longer or the rate larger"
+    )
 
 
 def intervals(near: int, far: int, rate: float) -> tuple[int, int]:

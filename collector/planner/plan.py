@@ -8,15 +8,16 @@ from ipaddress import ip_address
 from math import ceil
 
 from bandwitness.identity import canonical, short_id
-from bandwitness.v1.plan_pb2 import PathMtuCheck, Plan, Slot, SlotPurpose, StampReflector
+from bandwitness.v1.plan_pb2 import PathMtuCheck, Plan, RoundTripTarget, Slot, SlotPurpose, StampReflector, StampTarget
 from bandwitness.v1.record_pb2 import Endpoint, Engine, Path, Profile, Protocol, TypeP
 from collector.config import Config, Throughput
+from collector.config.target_check import address_of
 from collector.model import EndpointRow, SlotRow
 from collector.planner.calendar import Calendar
 from collector.planner.endpoints import PlacedEndpoint, placed_endpoints
 from collector.planner.pinglists import pinglists
 from collector.planner.placement import KIND_NAMES, PlannedTest
-from collector.planner.stamplists import stamplists
+from collector.planner.stamplists import paths_in, stamplists
 from collector.planner.timetable import plan_tests
 from collector.windows import DAY_S, SECOND
 
@@ -24,6 +25,7 @@ DAY_NS = DAY_S * SECOND
 HORIZON_NS = DAY_NS
 FROZEN_NS = 600 * SECOND  # slots that begin sooner stay as they were planned before
 MS = SECOND // 1000
+ADDRESSES_OF_NAME = 8  # that an agent probes at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,9 @@ def build_plans(
         if config.measure.path_mtu.enabled:
             check = config.measure.path_mtu
             plan.path_mtu.CopyFrom(PathMtuCheck(interval_ns=check.interval, payload_bytes=check.sizes))
+        plan.stamp.extend(stamp.targets[node.name])
+        plan.max_probes_per_second = ceil(max_rate(plan) - 1e-9)
         if config.measure.stamp.enabled:
-            plan.stamp.extend(stamp.targets[node.name])
             reflector = StampReflector(port=config.measure.stamp.port, allowed_sender=stamp.senders[node.name])
             plan.stamp_reflector.CopyFrom(reflector)
         plans[node.name] = plan
@@ -104,9 +107,24 @@ def _plan(config: Config, node: str, endpoints: Sequence[PlacedEndpoint]) -> Pla
         endpoint=[endpoint.message for endpoint in endpoints],
         counter_interval_ns=measure.counters.interval,
         flush_interval_ns=measure.flush,
-        max_probes_per_second=ceil(measure.echo.rate + (measure.stamp.rate if measure.stamp.enabled else 0)),
         own_traffic_limit_ratio=measure.throughput.own_traffic_limit,
     )
+
+
+def max_rate(plan: Plan) -> float:
+    """Probes a second that the plan's targets may come to: each address of a name is a path of its own."""
+    rate = 0.0
+    for target in plan.round_trip:
+        rate += _addresses(target) * SECOND / target.interval_ns
+    for stamp in plan.stamp:
+        rate += _addresses(stamp) * paths_in([stamp]) * SECOND / stamp.interval_ns
+    return rate
+
+
+def _addresses(target: RoundTripTarget | StampTarget) -> int:
+    if not target.HasField("target"):
+        return 1
+    return 1 if address_of(target.target.address) is not None else ADDRESSES_OF_NAME
 
 
 # ---------------------------------------------------------------- slots

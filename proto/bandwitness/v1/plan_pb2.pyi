@@ -95,6 +95,7 @@ class Plan(_message.Message):
     counter_interval_ns: _builtins.int
     flush_interval_ns: _builtins.int
     max_probes_per_second: _builtins.int
+    """of all round-trip probes together: what is over it is not sent; 0: no limit of the plan"""
     own_traffic_limit_ratio: _builtins.float
     """gate: own bytes over the NIC's speed before a test"""
     burst_counter_interval_ns: _builtins.int
@@ -243,7 +244,7 @@ Global___StampReflector: _TypeAlias = StampReflector  # noqa: Y015
 
 @_typing.final
 class StampTarget(_message.Message):
-    """STAMP from one endpoint to another: a path for each source port."""
+    """STAMP from one endpoint to another, or to a reflector that is not ours: a path for each source port."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -256,6 +257,7 @@ class StampTarget(_message.Message):
     DSCP_FIELD_NUMBER: _builtins.int
     INTERVAL_NS_FIELD_NUMBER: _builtins.int
     WAITING_TIME_NS_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
     destination_port: _builtins.int
     rotating_ports: _builtins.int
     """how many more, others each hour: see agent/probe/stamp_ports.py"""
@@ -273,6 +275,10 @@ class StampTarget(_message.Message):
     def source_port(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """those that stay"""
 
+    @_builtins.property
+    def target(self) -> _record_pb2.Target:
+        """instead of `endpoint`: a reflector that is not ours; `address` may be a name"""
+
     def __init__(
         self,
         *,
@@ -285,10 +291,11 @@ class StampTarget(_message.Message):
         dscp: _builtins.int = ...,
         interval_ns: _builtins.int = ...,
         waiting_time_ns: _builtins.int = ...,
+        target: _record_pb2.Target | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "source", b"source", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["destination_port", b"destination_port", "dscp", b"dscp", "endpoint", b"endpoint", "interval_ns", b"interval_ns", "payload_bytes", b"payload_bytes", "rotating_ports", b"rotating_ports", "source", b"source", "source_port", b"source_port", "waiting_time_ns", b"waiting_time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["destination_port", b"destination_port", "dscp", b"dscp", "endpoint", b"endpoint", "interval_ns", b"interval_ns", "payload_bytes", b"payload_bytes", "rotating_ports", b"rotating_ports", "source", b"source", "source_port", b"source_port", "target", b"target", "waiting_time_ns", b"waiting_time_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

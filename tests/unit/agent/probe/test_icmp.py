@@ -446,6 +446,22 @@ def test_no_more_paths_than_the_limit() -> None:
     assert f"3 paths over the limit of {MAX_PATHS}" in bench.session.state().detail
 
 
+def test_paths_over_the_plans_rate_are_left_out_and_said() -> None:
+    bench = Bench()
+    bench.session.configure([round_trip_target(f"10.0.0.{i}") for i in range(1, 13)], max_rate=10)
+    bench.pass_time(2 * SECOND)
+    assert len({address for address, _ in bench.network.sent}) == 10
+    assert f"2 paths over the limit of {MAX_PATHS} paths and 10 packets a second" in bench.session.state().detail
+
+
+def test_what_breaks_a_guard_is_refused_whatever_the_plan_asks() -> None:
+    bench = Bench(round_trip_target(ALIVE, interval_ns=5 * MILLISECOND), round_trip_target(DEAD, payload_bytes=9000))
+    bench.pass_time(SECOND)
+    assert not bench.network.sent
+    assert "refused: interval 0.005 s is not within 0.02 to 3600 s" in bench.session.state().detail
+    assert "refused: payload 9000" in bench.session.state().detail
+
+
 def test_sends_of_many_targets_are_spread_over_the_interval() -> None:
     bench = Bench(*[round_trip_target(f"10.0.{i >> 8}.{i & 255}") for i in range(1000)])
     bench.session.tick()

@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -335,9 +336,18 @@ def test_what_must_not_be_probed_is_refused_with_the_reason(target: RoundTripTar
 
 
 def test_limits_of_interval_waiting_time_and_payload() -> None:
-    spec = path_of(round_trip_target("192.0.2.9", payload_bytes=0, interval_ns=1, waiting_ns=0), "192.0.2.9")
-    assert (spec.payload_bytes, spec.interval_ns, spec.waiting_ns) == (20, 20 * MILLISECOND, 10 * MILLISECOND)
-    spec = path_of(round_trip_target("192.0.2.9", payload_bytes=65_000, waiting_ns=3600 * SECOND), "192.0.2.9")
-    assert (spec.payload_bytes, spec.waiting_ns) == (8972, 10 * SECOND)
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"interval_ns": 20 * MILLISECOND - 1}, "interval 0.02 s is not within 0.02 to 3600 s"),
+        ({"interval_ns": 0}, "interval 0 s"),
+        ({"interval_ns": 3601 * SECOND}, "interval 3601 s"),
+        ({"waiting_ns": 9 * MILLISECOND}, "waiting time 0.009 s"),
+        ({"waiting_ns": 11 * SECOND}, "waiting time 11 s"),
+        ({"payload_bytes": 19}, "payload 19 is not within 20 to 8972"),
+        ({"payload_bytes": 8973}, "payload 8973"),
+        ({"dscp": 64}, "DSCP 64"),
+    ]
+    for changes, words in refused:
+        with pytest.raises(TargetRefusedError, match=words):
+            path_of(round_trip_target("192.0.2.9", **changes), "192.0.2.9")
     tcp = path_of(round_trip_target("192.0.2.9", waiting_ns=3 * SECOND), "192.0.2.9", tcp_fallback=True)
     assert (tcp.payload_bytes, tcp.port, tcp.waiting_ns) == (0, 7, 950 * MILLISECOND)

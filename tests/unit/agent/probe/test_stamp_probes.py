@@ -3,13 +3,22 @@
 import asyncio
 from random import Random
 
+from agent.probe.resolve import Answer, Resolver
 from agent.probe.stamp_ports import HOUR_NS, rotating_ports
 from agent.probe.stamp_probes import StampProbes, paths_of
 from bandwitness.identity import short_id
 from bandwitness.v1.plan_pb2 import StampTarget
-from bandwitness.v1.record_pb2 import PACKET_OUTCOME_LOST, PROTOCOL_STAMP, ROUND_TRIP_METHOD_STAMP, Endpoint, Path
+from bandwitness.v1.record_pb2 import (
+    PACKET_OUTCOME_LOST,
+    PACKET_OUTCOME_REPLIED,
+    PACKET_OUTCOME_UNRESOLVED,
+    PROTOCOL_STAMP,
+    ROUND_TRIP_METHOD_STAMP,
+    Endpoint,
+    Path,
+)
 from tests.fakes.clock import SECOND, START_WALL_NS, FakeClock
-from tests.fakes.network import MILLISECOND, samples
+from tests.fakes.network import MILLISECOND, outcomes_by_address, samples
 from tests.fakes.stamp_network import FakeReflector, FakeStampNetwork
 
 NEAR = Endpoint(node="a", nic="eth0", address="10.0.0.1", lane="rail0")
@@ -116,3 +125,64 @@ async def test_without_targets_nothing_is_opened_and_nothing_wakes() -> None:
     assert bench.probes.state().detail == "not planned"
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+def foreign(address: str, *, ports: int = 1) -> StampTarget:
+    found = target(fixed=ports, rotating=0)
+    found.ClearField("endpoint")
+    found.target.name, found.target.address, found.destination_port = "leaf", address, 862
+    return found
+
+
+def test_a_reflector_that_is_not_ours_is_a_target_and_not_known_to_count() -> None:
+    ((path, definition),) = paths_of(foreign("10.0.0.9"), START_WALL_NS)
+    assert (path.address, path.destination_port, path.stateful) == ("10.0.0.9", 862, False)
+    message = Path.FromString(definition)
+    assert (message.target.name, message.target.address) == ("leaf", "10.0.0.9")
+    assert not message.HasField("endpoint")
+
+
+async def test_a_reflector_that_does_not_count_gives_losses_without_a_direction() -> None:
+    bench = Bench()
+    reflector = FakeReflector(knows_ssid=False, stateful=False, drop_reverse=lambda number: number % 5 == 4)
+    bench.network.reflectors["10.0.0.9", 862] = reflector
+    bench.probes.configure([foreign("10.0.0.9")])
+    bench.pass_time(5 * SECOND)
+    batches = bench.probes.drain(bench.clock.monotonic_ns())
+    assert [outcome for _, _, outcome in samples(batches)].count(PACKET_OUTCOME_LOST)
+    losses = bench.probes.drain_one_way().losses
+    assert sum(loss.either_lost for loss in losses)
+    assert not any(loss.forward_lost or loss.reverse_lost for loss in losses)
+
+
+async def test_each_address_of_a_reflectors_name_is_a_path_and_none_is_unresolved() -> None:
+    answers = {"leaf.example": ["10.0.0.9", "2001:db8::9"], "v6.example": ["2001:db8::9"]}
+    bench = Bench()
+    resolver = Resolver(bench.clock, lambda name: answers[name])
+    bench.probes = StampProbes(
+        bench.clock, clock_error=lambda: None, opener=bench.network.open, random=Random(1), resolver=resolver
+    )
+    bench.network.reflectors["10.0.0.9", 862] = FakeReflector()
+    bench.probes.configure([foreign("leaf.example"), foreign("v6.example")])
+    resolver.tick()
+    async with asyncio.timeout(10):
+        while Answer() in (resolver.answer("leaf.example"), resolver.answer("v6.example")):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)  # threads set no events of ours
+    bench.probes.drain(bench.clock.monotonic_ns())
+    bench.pass_time(5 * SECOND)
+    batches = bench.probes.drain(bench.clock.monotonic_ns())
+    outcomes = outcomes_by_address(batches, bench.probes.definitions)
+    assert {address: set(found) for address, found in outcomes.items()} == {
+        "10.0.0.9": {PACKET_OUTCOME_REPLIED},
+        "": {PACKET_OUTCOME_UNRESOLVED},
+    }
+    assert "v6.example: no IPv4 address, as 10.0.0.1 would need" in bench.probes.state().detail
+
+
+def test_paths_over_the_plans_rate_are_left_out_and_said() -> None:
+    bench = Bench()
+    bench.probes.configure([target(fixed=13, rotating=3)], max_rate=100)  # 16 ports ten times a second
+    bench.pass_time(2 * SECOND)
+    bench.probes.drain(bench.clock.monotonic_ns())
+    assert len({port for port, _ in bench.network.sent}) == 10
+    assert "6 paths over 5000 paths and 100 packets a second" in bench.probes._session.state().detail

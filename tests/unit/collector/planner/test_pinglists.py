@@ -147,3 +147,23 @@ def test_a_link_local_target_is_probed_by_who_has_that_link() -> None:
     found = lists(read_config(LINKS, "links")).targets
     probing = [name for name, targets in found.items() if any(target.HasField("target") for target in targets)]
     assert probing == ["a1", "a3", "a4"]
+
+
+def test_a_target_may_have_its_own_payload_dscp_interval_and_waiting_time() -> None:
+    rest = """
+targets:
+  - {name: own, address: "2001:db8::1", interval: 500ms, payload: 1400, dscp: 10, waiting_time: 200ms}
+  - {name: usual, address: "2001:db8::2"}
+"""
+    found = lists(fleet([2], rest=rest)).targets["a1-1"]
+    own, usual = (next(t for t in found if t.target.name == name) for name in ("own", "usual"))
+    assert (own.interval_ns, own.payload_bytes, own.dscp, own.waiting_time_ns) == (500 * MS, 1400, 10, 200 * MS)
+    assert (usual.payload_bytes, usual.dscp, usual.waiting_time_ns) == (56, 0, 3 * SECOND)
+    assert rate(found) <= 10 * (1 + 1e-9)  # what the one needs is taken off the rate of the others
+    assert rate(found) > 9.9
+
+
+def test_intervals_of_their_own_that_use_up_the_rate_are_refused() -> None:
+    rest = 'targets: [{name: own, address: "2001:db8::1", interval: 50ms}]'
+    with pytest.raises(PlanError, match=r"20 probes/s to 1 targets .* measure.echo.rate allows 10 for all"):
+        lists(fleet([2], rest=rest))

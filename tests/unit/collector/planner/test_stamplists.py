@@ -78,7 +78,43 @@ def test_a_node_stays_within_the_rate_of_stamp_whatever_echo_sends(racks: list[i
 
 def test_an_interval_over_the_rate_is_refused_with_the_arithmetic() -> None:
     config = fleet([2, 1], rest="measure: {stamp: {enabled: true, interval: 1s}}")
-    with pytest.raises(PlanError, match=r"a1-1 would send 32 STAMP probes/s \(2 peers × 16 ports"):
+    with pytest.raises(PlanError, match=r"a1-1 would send 32 STAMP probes/s \(2 peers and targets, 32 ports"):
         lists(config)
     config = fleet([2, 1], rest="measure: {stamp: {enabled: true, interval: 4s}}")
     assert {target.interval_ns for target in lists(config).targets["a1-1"]} == {4 * SECOND}
+
+
+REFLECTORS = """
+targets:
+  - {name: leaf, address: "2001:db8::fe", probes: [echo, stamp]}
+  - {name: core, address: core.example, probes: [stamp], stamp_port: 8620, source_ports: 4, interval: 2s, dscp: 46,
+     payload: 200, waiting_time: 500ms}
+"""
+
+
+def test_reflectors_that_are_not_ours_are_probed_also_where_our_own_are_off() -> None:
+    plan = build_plans(fleet([2], rest=REFLECTORS), NOON).plans["a1-1"]
+    leaf, core = plan.stamp
+    assert (leaf.target.name, leaf.destination_port, list(leaf.source_port)) == ("leaf", 862, [61_000])
+    assert (leaf.payload_bytes, leaf.dscp, leaf.rotating_ports) == (44, 0, 0)
+    assert leaf.waiting_time_ns == 3 * SECOND
+    assert (core.target.address, core.destination_port, len(core.source_port)) == ("core.example", 8620, 4)
+    assert (core.payload_bytes, core.dscp, core.interval_ns, core.waiting_time_ns) == (200, 46, 2 * SECOND, SECOND // 2)
+    assert rate([leaf, core]) <= 10
+    assert not plan.HasField("stamp_reflector")
+    assert [target.target.name for target in plan.round_trip if target.HasField("target")] == ["leaf"]
+    # Eight addresses of the name, over four ports, each every 2 s.
+    assert plan.max_probes_per_second == 10 + round(rate([leaf])) + 8 * 2
+
+
+def test_reflectors_share_the_rate_with_the_peers() -> None:
+    config = fleet([4, 2], rest=REFLECTORS + ON)
+    for targets in lists(config).targets.values():
+        assert rate(targets) <= 10 * (1 + 1e-9)
+        assert sum(target.HasField("target") for target in targets) == 2
+
+
+def test_reflectors_with_intervals_of_their_own_that_use_up_the_rate_are_refused() -> None:
+    rest = 'targets: [{name: t, address: "2001:db8::fe", probes: [stamp], source_ports: 64, interval: 100ms}]'
+    with pytest.raises(PlanError, match=r"640 STAMP probes/s to 1 targets .* measure.stamp.rate allows 10 for all"):
+        lists(fleet([2], rest=rest))
