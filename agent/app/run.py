@@ -10,12 +10,14 @@ import logging
 import os
 import random
 import signal
+from collections.abc import Collection
 from pathlib import Path
 
 from agent.app import start
 from agent.app.flush import Flusher
 from agent.app.memory import one_arena, settle
 from agent.app.parts import Part, StateLog
+from agent.app.quiet import Load, Quiet
 from agent.clock import Anchor, Clock, SystemClock
 from agent.config import AgentConfig
 from agent.plan import PlanKeeper
@@ -89,7 +91,10 @@ class Agent:
         self.sampler = NicSampler(root, clock)
         mark = config.mark
         self.marks = MarkListener(
-            clock, places(mark.socket, config.state_dir) if mark.enabled else (), expiry_ns=mark.expiry_ns
+            clock,
+            places(mark.socket, config.state_dir) if mark.enabled else (),
+            expiry_ns=mark.expiry_ns,
+            on_open=self._on_mark,
         )
         self.engine = Iperf3(clock, program=config.iperf3, root=root)
 
@@ -133,12 +138,14 @@ class Agent:
             clock=clock,
             source=random.SystemRandom(),
         )
+        self.quiet = Quiet(marks=self.marks.open, bursts=tuple, own_loads=self._own_loads)
         self.slots = SlotRunner(
             config.name,
             clock,
             self.engine,
             FileJournal(config.state_dir / SLOTS_FILE),
             offline_ns=self.uplink.offline_ns,
+            hold=self.quiet.hold,
         )
         self._echo = Part("echo", clock, self.probes.run, self.probes.state)
         self._self_check = Part("self_check", clock, self.checking.run, self.checking.state)
@@ -209,6 +216,13 @@ class Agent:
     async def _run_slots(self) -> None:
         await self.engine.check()
         await self.slots.run()
+
+    def _own_loads(self) -> Collection[Load]:
+        return self.slots.loads()
+
+    def _on_mark(self) -> None:
+        """Something has begun, or goes on."""
+        self.slots.look()
 
     async def _follow_plans(self) -> None:
         while True:

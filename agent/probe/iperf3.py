@@ -6,6 +6,7 @@ opened again. Both ends have a hard deadline: an iperf3 whose peer falls silent 
 itself. All times given are monotonic ns.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -74,8 +75,8 @@ class Iperf3:
         await self._finder.find()
         return self.state()
 
-    def _run(self, slot: Slot, role: int) -> Run:
-        return Run(slot, role, clock=self._clock, root=self._root, spawn=self._spawn)
+    def _run(self, slot: Slot, role: int, stop: asyncio.Event | None) -> Run:
+        return Run(slot, role, clock=self._clock, root=self._root, spawn=self._spawn, stop=stop)
 
     async def _prepare(self, run: Run, begin_ns: int, limit_ratio: float) -> tuple[Program, pb.Profile] | ThroughputRun:
         """All that comes before a process at either end: what to run, or the record of why nothing is."""
@@ -86,7 +87,10 @@ class Iperf3:
             profile = checked_profile(run.slot)
         except BadParametersError as error:
             return run.without_process(pb.RUN_OUTCOME_BAD_PARAMETERS, str(error))
-        if not await run.quiet_until(begin_ns, limit_ratio):
+        quiet = await run.quiet_until(begin_ns, limit_ratio)
+        if run.stopped:
+            return run.without_process(pb.RUN_OUTCOME_SKIPPED_PAUSED, "stopped before it began")
+        if not quiet:
             return run.without_process(pb.RUN_OUTCOME_SKIPPED_OWN_TRAFFIC, "the NIC carries traffic of its own")
         run.begin()
         return program, profile
@@ -94,7 +98,14 @@ class Iperf3:
     # ------------------------------------------------------------ client
 
     async def run_client(
-        self, slot: Slot, *, begin_ns: int, last_attempt_ns: int, deadline_ns: int, own_traffic_limit_ratio: float
+        self,
+        slot: Slot,
+        *,
+        begin_ns: int,
+        last_attempt_ns: int,
+        deadline_ns: int,
+        own_traffic_limit_ratio: float,
+        stop: asyncio.Event | None = None,
     ) -> ThroughputRun:
         """The slot's test from the client's side: the attempt.
 
@@ -104,8 +115,9 @@ class Iperf3:
             last_attempt_ns: no new try after that.
             deadline_ns: the child is ended then.
             own_traffic_limit_ratio: above it the test is left out.
+            stop: once it is set the test is ended within half a second.
         """
-        run = self._run(slot, pb.RUN_ROLE_CLIENT)
+        run = self._run(slot, pb.RUN_ROLE_CLIENT, stop)
         ready = await self._prepare(run, begin_ns, own_traffic_limit_ratio)
         if isinstance(ready, ThroughputRun):
             return ready
@@ -120,8 +132,12 @@ class Iperf3:
             again = report.outcome in _BEFORE_THE_TEST and not report.intervals and not run.forced
             if not again or next_ns > last_attempt_ns:
                 break
-            await self._clock.sleep_until(next_ns)
-        if run.forced:
+            await run.rest_until(next_ns)
+            if run.stopped:
+                break
+        if run.stopped and (run.forced or report.outcome != pb.RUN_OUTCOME_OK):
+            report = _stopped(report)
+        elif run.forced:
             report = _ended_by_us(report, run.forced)
         if tries > 1:
             report = replace(report, flags=(*report.flags, RETRIED))
@@ -130,10 +146,17 @@ class Iperf3:
     # ------------------------------------------------------------ server
 
     async def run_server(
-        self, slot: Slot, *, begin_ns: int, last_attempt_ns: int, deadline_ns: int, own_traffic_limit_ratio: float
+        self,
+        slot: Slot,
+        *,
+        begin_ns: int,
+        last_attempt_ns: int,
+        deadline_ns: int,
+        own_traffic_limit_ratio: float,
+        stop: asyncio.Event | None = None,
     ) -> ThroughputRun:
         """The slot's test from the server's side; arguments as for ``run_client``, ``begin_ns`` is when to listen."""
-        run = self._run(slot, pb.RUN_ROLE_SERVER)
+        run = self._run(slot, pb.RUN_ROLE_SERVER, stop)
         ready = await self._prepare(run, begin_ns, own_traffic_limit_ratio)
         if isinstance(ready, ThroughputRun):
             return ready
@@ -152,11 +175,13 @@ class Iperf3:
         arguments = server_arguments(slot, profile)
         served: Report | None = None  # the planned client's, while it may come again
         for _ in range(MAX_OPENINGS):
-            fault = await self._free_port(slot, last_attempt_ns)
+            fault = await self._free_port(run, last_attempt_ns)
             if fault is not None:
                 return served or Report(outcome=fault[0], detail=fault[1], version=program.version.text)
             report = await run.process(program, arguments, deadline_ns, profile)
             came = same_address(report.peer_address, slot.client.address)
+            if run.stopped and (run.forced or report.outcome != pb.RUN_OUTCOME_OK):
+                return _stopped(report)
             if run.forced:
                 if came:
                     return _ended_by_us(report, run.forced)
@@ -171,7 +196,9 @@ class Iperf3:
                 return report  # it could not serve at all: bad address, port taken in between
             if self._clock.monotonic_ns() >= (last_attempt_ns if served else deadline_ns):
                 break
-            await self._clock.sleep_until(self._clock.monotonic_ns() + REOPEN_PAUSE_NS)
+            await run.rest_until(self._clock.monotonic_ns() + REOPEN_PAUSE_NS)
+        if run.stopped:
+            return _stopped(served or Report(outcome=pb.RUN_OUTCOME_NO_CLIENT, version=program.version.text))
         if served is not None:
             return served
         return Report(
@@ -180,23 +207,35 @@ class Iperf3:
             version=program.version.text,
         )
 
-    async def _free_port(self, slot: Slot, until_ns: int) -> tuple[int, str] | None:
+    async def _free_port(self, run: Run, until_ns: int) -> tuple[int, str] | None:
         """Waits for the port, which the slot before may hold a little longer; the fault when it does not come free."""
         while True:
-            fault = self._port_fault(slot.server.address, slot.port)
-            if fault is None or self._clock.monotonic_ns() >= until_ns:
+            fault = self._port_fault(run.slot.server.address, run.slot.port)
+            if fault is None or run.stopped or self._clock.monotonic_ns() >= until_ns:
                 return fault
-            await self._clock.sleep_until(self._clock.monotonic_ns() + REOPEN_PAUSE_NS)
+            await run.rest_until(self._clock.monotonic_ns() + REOPEN_PAUSE_NS)
+
+
+def _stopped(report: Report) -> Report:
+    """A test that we ended before its time. What its intervals counted stays; sums over a part of it are no result."""
+    return _without_sums(report, pb.RUN_OUTCOME_ABORTED_PAUSED, f"stopped{_said(report)}")
 
 
 def _ended_by_us(report: Report, forced: str) -> Report:
     if report.outcome == pb.RUN_OUTCOME_STALLED_SUSPECT_MTU:
         return report  # says more than that we ended it
-    said = f"; it said: {report.detail}" if report.detail and report.detail != "no output" else ""
+    return _without_sums(report, pb.RUN_OUTCOME_TIMEOUT, f"ended at its deadline ({forced}){_said(report)}")
+
+
+def _said(report: Report) -> str:
+    return f"; it said: {report.detail}" if report.detail and report.detail != "no output" else ""
+
+
+def _without_sums(report: Report, outcome: int, detail: str) -> Report:
     return replace(
         report,
-        outcome=pb.RUN_OUTCOME_TIMEOUT,
-        detail=f"ended at its deadline ({forced}){said}",
+        outcome=outcome,
+        detail=detail,
         sender_bytes=None,
         sender_duration_ns=None,
         receiver_bytes=None,

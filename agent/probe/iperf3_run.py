@@ -30,7 +30,9 @@ CONGESTION_CONTROL_DIFFERS = "congestion_control_differs"
 class Run:
     """One end of one attempt under way: readings, gates, and what the process printed."""
 
-    def __init__(self, slot: Slot, role: int, *, clock: Clock, root: Path, spawn: Spawn) -> None:
+    def __init__(
+        self, slot: Slot, role: int, *, clock: Clock, root: Path, spawn: Spawn, stop: asyncio.Event | None = None
+    ) -> None:
         self.slot = slot
         self._role = role
         self._nic = slot.client.nic if role == pb.RUN_ROLE_CLIENT else slot.server.nic
@@ -42,12 +44,28 @@ class Run:
         self._raw, self._raw_cut = b"", False
         self._start_ns = self._clock.monotonic_ns()
         self._threads: float | None = None
+        self._stop = stop or asyncio.Event()
         self.forced = ""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stop.is_set()
+
+    async def rest_until(self, until_ns: int) -> None:
+        """Sleeps, but not through being told to stop."""
+        sleeping = asyncio.ensure_future(self._clock.sleep_until(until_ns))
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait((sleeping, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeping.cancel()
+            stopping.cancel()
 
     async def quiet_until(self, until_ns: int, limit_ratio: float) -> bool:
         """Measures the NIC's own traffic until then. False: over the limit."""
         first, first_ns = gates.read_nic(self._root, self._nic), self._clock.monotonic_ns()
-        await self._clock.sleep_until(until_ns)
+        await self.rest_until(until_ns)
         elapsed_ns = self._clock.monotonic_ns() - first_ns
         if elapsed_ns < _MIN_GATE_WINDOW_NS:  # late: one packet would look like a full port
             gate = Gate(pb.GATE_KIND_OWN_TRAFFIC, pb.GATE_PHASE_BEFORE, tripped=False, detail="no time to measure")
@@ -72,7 +90,7 @@ class Run:
             return Report(outcome=pb.RUN_OUTCOME_AGENT_FAULT, detail=f"cannot start iperf3: {error.strerror or error}")
         threaded = program.version.number >= THREADED_VERSION and profile.streams > 1
         async with self._watch_threads(child.pid) if threaded else contextlib.nullcontext():
-            ending = await child.finish(deadline_ns)
+            ending = await child.finish(deadline_ns, self._stop)
         self.forced = ending.forced
         self._keep_raw(ending)
         text, stderr = ending.stdout.decode(errors="replace"), ending.stderr.decode(errors="replace")

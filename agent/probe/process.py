@@ -19,6 +19,7 @@ from agent.clock import Clock
 
 NICE = 5
 TERM_GRACE_NS = 1_000_000_000  # iperf3 writes its report on SIGTERM
+STOP_GRACE_NS = 400_000_000  # the same, where others wait for the network
 KILL_GRACE_NS = 2_000_000_000  # past it the child hangs in the kernel; it is left behind, not waited for
 MAX_STDOUT_BYTES = 4 * 1024 * 1024
 MAX_STDERR_BYTES = 16 * 1024
@@ -34,6 +35,7 @@ class Ending:
     stderr: bytes
     cut: bool = False  # more was printed than is kept
     forced: str = ""
+    stopped: bool = False  # forced because it was told to stop, and not by the deadline
 
 
 class Running(Protocol):
@@ -43,8 +45,8 @@ class Running(Protocol):
     def pid(self) -> int:
         """Of the process, and of the group that it leads."""
 
-    async def finish(self, deadline_ns: int) -> Ending:
-        """Waits for the end, at the latest until shortly after ``deadline_ns`` (monotonic)."""
+    async def finish(self, deadline_ns: int, stop: asyncio.Event | None = None) -> Ending:
+        """Waits for the end, at the latest until shortly after ``deadline_ns`` (monotonic) or ``stop``."""
 
 
 class Child:
@@ -84,15 +86,17 @@ class Child:
             os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
         return cls(process, clock)
 
-    async def finish(self, deadline_ns: int) -> Ending:
-        """Waits for the end; at ``deadline_ns`` (monotonic) SIGTERM, a second later SIGKILL, to the whole group."""
+    async def finish(self, deadline_ns: int, stop: asyncio.Event | None = None) -> Ending:
+        """Waits for the end; at ``deadline_ns`` (monotonic) or once ``stop`` is set SIGTERM, and SIGKILL a second
+        (when stopped: less than half of one) later, to the whole group."""
         collecting = asyncio.create_task(self._collect())
-        forced = ""
+        forced, stopped = "", False
         try:
-            if not await self._within(collecting, deadline_ns):
-                forced = "TERM"
+            if not await self._within(collecting, deadline_ns, stop):
+                forced, stopped = "TERM", stop is not None and stop.is_set()
                 self._signal(signal.SIGTERM)
-                if not await self._within(collecting, self._clock.monotonic_ns() + TERM_GRACE_NS):
+                grace_ns = STOP_GRACE_NS if stopped else TERM_GRACE_NS
+                if not await self._within(collecting, self._clock.monotonic_ns() + grace_ns):
                     forced = "KILL"
                     self._signal(signal.SIGKILL)
                     if not await self._within(collecting, self._clock.monotonic_ns() + KILL_GRACE_NS):
@@ -106,14 +110,17 @@ class Child:
                 self._close_pipes()
         if forced != "STUCK":
             collecting.result()  # a fault while reading is ours and goes up
-        return Ending(self._process.returncode, bytes(self._stdout), bytes(self._stderr), self._cut, forced)
+        return Ending(self._process.returncode, bytes(self._stdout), bytes(self._stderr), self._cut, forced, stopped)
 
-    async def _within(self, collecting: "asyncio.Task[None]", until_ns: int) -> bool:
-        sleeping = asyncio.ensure_future(self._clock.sleep_until(until_ns))
+    async def _within(self, collecting: "asyncio.Task[None]", until_ns: int, stop: asyncio.Event | None = None) -> bool:
+        limits = [asyncio.ensure_future(self._clock.sleep_until(until_ns))]
+        if stop is not None:
+            limits.append(asyncio.ensure_future(stop.wait()))  # type: ignore[arg-type]
         try:
-            await asyncio.wait((collecting, sleeping), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((collecting, *limits), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            sleeping.cancel()
+            for limit in limits:
+                limit.cancel()
         return collecting.done()
 
     async def _collect(self) -> None:

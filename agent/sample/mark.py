@@ -27,7 +27,7 @@ FALLBACK_NAME = "mark.sock"  # in the state directory
 SOCKET_MODE = 0o666
 PORTION = 64  # datagrams read before anything else gets its turn
 PAUSE_S = 0.02  # after a full portion
-LOOK_AGAIN_NS = 10_000_000_000  # is the socket still where it was put; can it be opened now
+LOOK_AGAIN_NS = 1_000_000_000  # is the socket still where it was put; can it be opened now; is something still open
 MAX_UNDRAINED = 2_048  # a flush takes them every few seconds
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred: pid, uid, gid
 # Room for the credentials and nothing else: descriptors that somebody attaches do not fit, and the kernel closes them.
@@ -41,7 +41,7 @@ class MarkListener:
         clock: times.
         places: where the socket may be, the first that can be opened is taken. None of them: the part is switched off.
         expiry_ns: a mark that is not ended by then is taken for ended.
-        on_begin: called as something begins.
+        on_open: called as something begins, and about once a second while anything is open.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class MarkListener:
         places: Sequence[Path],
         *,
         expiry_ns: int = DEFAULT_EXPIRY_NS,
-        on_begin: Callable[[], None] = lambda: None,
+        on_open: Callable[[], None] = lambda: None,
     ) -> None:
         self._clock = clock
         self._places = tuple(places)
-        self._on_begin = on_begin
+        self._on_open = on_open
         self._open = OpenMarks(expiry_ns)
         self._rates = Rates(clock.monotonic_ns())
         self._heard: list[TrainerMark] = []
@@ -110,6 +110,8 @@ class MarkListener:
                     self._close()
                 if self._socket is None and self._places:
                     self._try_places()
+                if self.open():
+                    self._on_open()
                 await self._clock.sleep_until(self._clock.monotonic_ns() + LOOK_AGAIN_NS)
         finally:
             self._close()
@@ -194,7 +196,7 @@ class MarkListener:
         self._open.note(user_id, said, now_ns)
         self._heard.append(_mark(said, self._clock.event_time_ns(now_ns), user_id, process_id))
         if said.phase == BEGIN:
-            self._on_begin()
+            self._on_open()
 
 
 def places(wanted: Path | None, state_dir: Path) -> tuple[Path, ...]:

@@ -1,6 +1,7 @@
 """The throughput slots of this node's plan: run at their time, or recorded as not run, each exactly once."""
 
+from agent.schedule.hold import Hold
 from agent.schedule.journal import FileJournal
 from agent.schedule.runner import SlotRunner
 
-__all__ = ["FileJournal", "SlotRunner"]
+__all__ = ["FileJournal", "Hold", "SlotRunner"]

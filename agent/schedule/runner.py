@@ -2,18 +2,20 @@
 
 Each end of each slot is dealt with exactly once, also through a restart and a plan sent again: it runs, or it is
 recorded as skipped with the reason. One NIC carries one test at a time; slots on different NICs run side by side, and
-a fault in one is recorded and stops no other.
+a fault in one is recorded and stops no other. While a ``Hold`` is in force no test begins, and those that run are told
+to stop.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from agent.clock import Clock
 from agent.result import Gate, PartState, Report, ThroughputRun
+from agent.schedule.hold import Hold, burst_gate, held
 from agent.schedule.journal import KEEP_NS, FileJournal, SlotKey
 from agent.schedule.timing import RUN, WAIT, Skip, SlotTimes, decide, slot_times
 from bandwitness.v1 import record_pb2 as pb
@@ -23,20 +25,40 @@ MAX_SLEEP_NS = 1_000_000_000  # a step of the wall clock is noticed this soon
 MAX_SLOTS = 50_000
 MAX_UNDRAINED = 10_000
 SLOT_ID_BYTES = 16
+HOLD_LOOK_NS = 100_000_000  # how often holds are looked for beside a test that runs or waits
+LOAD_LINGERS_NS = 10_000_000_000  # counters show a test for a while after its end
 
 log = logging.getLogger(__name__)
 
 
 class Engine(Protocol):
-    """What runs one end of a slot (``probe.iperf3``). Times are monotonic ns."""
+    """What runs one end of a slot (``probe.iperf3``). Times are monotonic ns.
+
+    Once ``stop`` is set the test must be over within a second: outcome ABORTED_PAUSED, or SKIPPED_PAUSED when it had
+    not begun; why it was stopped is not the engine's to know.
+    """
 
     async def run_client(
-        self, slot: Slot, *, begin_ns: int, last_attempt_ns: int, deadline_ns: int, own_traffic_limit_ratio: float
+        self,
+        slot: Slot,
+        *,
+        begin_ns: int,
+        last_attempt_ns: int,
+        deadline_ns: int,
+        own_traffic_limit_ratio: float,
+        stop: asyncio.Event,
     ) -> ThroughputRun:
         """The attempt."""
 
     async def run_server(
-        self, slot: Slot, *, begin_ns: int, last_attempt_ns: int, deadline_ns: int, own_traffic_limit_ratio: float
+        self,
+        slot: Slot,
+        *,
+        begin_ns: int,
+        last_attempt_ns: int,
+        deadline_ns: int,
+        own_traffic_limit_ratio: float,
+        stop: asyncio.Event,
     ) -> ThroughputRun:
         """The other end of it."""
 
@@ -51,6 +73,8 @@ class _Planned:
     times: SlotTimes
     nic: str
     began_ns: int = 0  # wall
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    hold: Hold | None = None  # why ``stop`` was set
     others: int = 0  # runs of other slots on the NIC when it began; more than 0 is a fault of ours
 
     @property
@@ -67,6 +91,7 @@ class SlotRunner:
         engine: runs one end of a slot.
         journal: what was begun and done before a restart.
         offline_ns: how long the collector has been away, 0 while connected.
+        hold: what keeps tests out just now, None when nothing does.
     """
 
     def __init__(
@@ -77,18 +102,21 @@ class SlotRunner:
         journal: FileJournal,
         *,
         offline_ns: Callable[[], int] = lambda: 0,
+        hold: Callable[[], Hold | None] = lambda: None,
     ) -> None:
         self._node = node
         self._clock = clock
         self._engine = engine
         self._journal = journal
         self._offline_ns = offline_ns
+        self._hold = hold
         self._plan = Plan()
         self._pending: dict[SlotKey, _Planned] = {}
         self._running: dict[SlotKey, _Planned] = {}
         self._finished: deque[tuple[SlotKey, int, ThroughputRun]] = deque()
         self._handed: list[tuple[SlotKey, int]] = []  # given by ``drain``, not yet known to be kept
         self._wake = asyncio.Event()
+        self._loads: dict[tuple[str, str], int] = {}  # NIC and direction -> until when, monotonic
         self.faults = 0
         self.dropped = 0
         remembered = journal.load(clock.wall_ns())
@@ -137,6 +165,16 @@ class SlotRunner:
         times += [run.start_time_ns for _, _, run in self._finished]
         return min(times, default=None)
 
+    def look(self) -> None:
+        """Something that keeps tests out may have come or gone: look at once."""
+        self._wake.set()
+
+    def loads(self) -> set[tuple[str, str]]:
+        """NICs and directions (``receive``, ``transmit``) that carry a test, or have carried one until just now."""
+        now_ns = self._clock.monotonic_ns()
+        self._loads = {load: until_ns for load, until_ns in self._loads.items() if until_ns > now_ns}
+        return {_load(planned) for planned in self._running.values()} | self._loads.keys()
+
     def state(self) -> PartState:
         """Of the part ``throughput``: the engine's, unless a plan is missing."""
         engine = self._engine.state()
@@ -160,10 +198,19 @@ class SlotRunner:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._wake.clear()
-                self._begin_due(group)
-                await self._sleep()
+                hold = self._hold()
+                if hold is not None:
+                    self._stop_running(hold)
+                self._begin_due(group, hold)
+                await self._sleep(hold)
 
-    def _begin_due(self, group: asyncio.TaskGroup) -> None:
+    def _stop_running(self, hold: Hold) -> None:
+        for planned in self._running.values():
+            if planned.hold is None:
+                planned.hold = hold
+                planned.stop.set()
+
+    def _begin_due(self, group: asyncio.TaskGroup, hold: Hold | None) -> None:
         now_ns = self._clock.wall_ns()
         offline_ns = self._offline_ns()
         due = [planned for planned in self._pending.values() if planned.times.act_ns <= now_ns]
@@ -175,9 +222,10 @@ class SlotRunner:
                 offline_ns=offline_ns,
                 offline_grace_ns=self._plan.offline_test_grace_ns,
                 nic_busy=self._others(planned) > 0,
+                hold=hold,
             )
             if isinstance(verdict, Skip):
-                self._skip(planned, verdict.outcome, verdict.detail)
+                self._skip(planned, verdict.outcome, verdict.detail, hold)
             elif verdict == RUN:
                 self._begin(group, planned, now_ns)
             else:
@@ -206,7 +254,10 @@ class SlotRunner:
                 last_attempt_ns=times.last_attempt_ns + to_monotonic_ns,
                 deadline_ns=times.deadline_ns + to_monotonic_ns,
                 own_traffic_limit_ratio=self._plan.own_traffic_limit_ratio,
+                stop=planned.stop,
             )
+            if planned.hold is not None:
+                run = held(run, planned.hold)
         except asyncio.CancelledError:
             why = "the agent was stopped during this slot"
             self._end(planned, self._bare(slot, role, pb.RUN_OUTCOME_ABORTED, why, began_ns=planned.began_ns))
@@ -228,17 +279,21 @@ class SlotRunner:
         del self._running[planned.key]
         count = planned.others
         gate = Gate(pb.GATE_KIND_OVERLAP, pb.GATE_PHASE_DURING, tripped=count > 0, value=float(count), limit=0.0)
-        self._finish(planned.key, planned.times.start_ns, replace(run, gates=(*run.gates, gate)))
+        gates = (*run.gates, gate, burst_gate(planned.hold, pb.GATE_PHASE_DURING))
+        self._finish(planned.key, planned.times.start_ns, replace(run, gates=gates))
+        self._loads[_load(planned)] = self._clock.monotonic_ns() + LOAD_LINGERS_NS
         self._wake.set()
 
-    async def _sleep(self) -> None:
+    async def _sleep(self, hold: Hold | None) -> None:
         now_ns = self._clock.wall_ns()
         # A slot past its act time waits for its NIC: woken when that is free, else due at its start.
         due = (
             times.act_ns if times.act_ns > now_ns else times.start_ns
             for times in (planned.times for planned in self._pending.values())
         )
-        wait_ns = min(MAX_SLEEP_NS, max(0, min(due, default=now_ns + MAX_SLEEP_NS) - now_ns))
+        waiting = hold is not None and any(each.times.act_ns <= now_ns for each in self._pending.values())
+        longest_ns = HOLD_LOOK_NS if self._running or waiting else MAX_SLEEP_NS
+        wait_ns = min(longest_ns, max(0, min(due, default=now_ns + longest_ns) - now_ns))
         sleeping = asyncio.ensure_future(self._clock.sleep_until(self._clock.monotonic_ns() + wait_ns))
         waking = asyncio.ensure_future(self._wake.wait())
         try:
@@ -271,13 +326,15 @@ class SlotRunner:
         elif planned.role == pb.RUN_ROLE_CLIENT:
             self._record_skip(planned, pb.RUN_OUTCOME_SKIPPED_WITHDRAWN, f"not in plan {self._plan.version}")
 
-    def _skip(self, planned: _Planned, outcome: int, detail: str) -> None:
+    def _skip(self, planned: _Planned, outcome: int, detail: str, hold: Hold | None) -> None:
         del self._pending[planned.key]
-        self._record_skip(planned, outcome, detail)
+        self._record_skip(planned, outcome, detail, hold)
 
-    def _record_skip(self, planned: _Planned, outcome: int, detail: str) -> None:
+    def _record_skip(self, planned: _Planned, outcome: int, detail: str, hold: Hold | None = None) -> None:
         self._handled[planned.key] = planned.times.start_ns
         run = self._bare(planned.slot, planned.role, outcome, detail)
+        if outcome == pb.RUN_OUTCOME_SKIPPED_BURST:
+            run = replace(run, gates=(burst_gate(hold, pb.GATE_PHASE_BEFORE),))
         self._finish(planned.key, planned.times.start_ns, run)
 
     def _finish(self, key: SlotKey, start_ns: int, run: ThroughputRun) -> None:
@@ -312,3 +369,8 @@ class SlotRunner:
             reverse=slot.reverse,
             port=slot.port,
         )
+
+
+def _load(planned: _Planned) -> tuple[str, str]:
+    sends = (planned.role == pb.RUN_ROLE_CLIENT) != planned.slot.reverse
+    return planned.nic, "transmit" if sends else "receive"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
+from agent.schedule.hold import Hold
 from bandwitness.v1 import record_pb2 as pb
 from bandwitness.v1.plan_pb2 import Slot
 
@@ -68,6 +69,7 @@ def decide(
     offline_ns: int,
     offline_grace_ns: int,
     nic_busy: bool,
+    hold: Hold | None = None,
 ) -> str | Skip:
     """``WAIT``, ``RUN``, or why the slot is left out.
 
@@ -78,6 +80,7 @@ def decide(
         offline_ns: how long the collector has been away; 0 while connected.
         offline_grace_ns: how long that may be.
         nic_busy: another slot holds the NIC; waited for until the start.
+        hold: what keeps tests out just now; waited for until the start.
     """
     if now_ns < times.act_ns:
         return WAIT
@@ -92,6 +95,8 @@ def decide(
             pb.RUN_OUTCOME_SKIPPED_PLAN_EXPIRED,
             f"no collector for {away_s:.0f} s, offline_test_grace is {grace_s:.0f} s",
         )
+    if hold is not None:
+        return WAIT if now_ns < times.start_ns else Skip(hold.skipped, hold.detail)
     if nic_busy:
         if now_ns < times.start_ns:
             return WAIT

@@ -4,14 +4,21 @@ The client's record is the attempt, the server's joins it. Without the client's,
 skipped, and one whose time has passed is lost: ten seconds behind its margin, once the evidence of both ends is
 complete up to there. An end of which nothing has come for 15 minutes is not waited for; if its record comes after all
 the attempt is corrected.
+
+A server that stayed away from a test, or ended it, because of a burst or a pause on its node leaves its client with
+nothing but a refusal or a peer that left: then the server's word is the reason.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bandwitness.v1.record_pb2 import (
+    RUN_OUTCOME_ABORTED_BURST,
+    RUN_OUTCOME_ABORTED_PAUSED,
     RUN_OUTCOME_LOST,
     RUN_OUTCOME_OK,
+    RUN_OUTCOME_SKIPPED_BURST,
+    RUN_OUTCOME_SKIPPED_PAUSED,
     RUN_OUTCOME_SKIPPED_WITHDRAWN,
     RUN_OUTCOME_UNSPECIFIED,
     RUN_ROLE_CLIENT,
@@ -26,6 +33,10 @@ OUTSIDE_NS = 600 * SECOND  # a run this far from its slot is not the one that wa
 BYTES_TOLERANCE = 0.01
 FIRST_SKIPPED, FIRST_LOST = 40, 60
 
+# An end kept out of the way, on purpose.
+OUT_OF_THE_WAY = frozenset(
+    {RUN_OUTCOME_SKIPPED_BURST, RUN_OUTCOME_SKIPPED_PAUSED, RUN_OUTCOME_ABORTED_BURST, RUN_OUTCOME_ABORTED_PAUSED}
+)
 # Told by the report or the agent, and no reason to doubt the figure.
 HARMLESS_FLAGS = frozenset({"retried", "port_not_released", "invalid_jitter", "repaired_text"})
 
@@ -58,9 +69,11 @@ def inside(run: RunRow, slot: SlotRow) -> bool:
     return slot.start_time_ns - OUTSIDE_NS <= run.start_time_ns <= slot.end_time_ns + OUTSIDE_NS
 
 
-def resolve(client: RunRow | None, *, withdrawn: bool, overdue: bool) -> tuple[str, int]:
+def resolve(client: RunRow | None, server: RunRow | None = None, *, withdrawn: bool, overdue: bool) -> tuple[str, int]:
     """Category and outcome of one slot."""
     if client is not None:
+        if category(client.outcome) == "failed" and server is not None and server.outcome in OUT_OF_THE_WAY:
+            return category(server.outcome), server.outcome
         return category(client.outcome), client.outcome
     if withdrawn:
         return "skipped", RUN_OUTCOME_SKIPPED_WITHDRAWN

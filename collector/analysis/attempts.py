@@ -239,7 +239,7 @@ class Attempts:
 
     def _resolve(self, entry: Tracked) -> None:
         entry.category, entry.outcome = accounting.resolve(
-            entry.client, withdrawn=entry.withdrawn, overdue=entry.settled
+            entry.client, entry.server, withdrawn=entry.withdrawn, overdue=entry.settled
         )
         entry.disagreement = accounting.disagreement(entry.client, entry.server)
         entry.contended = self._is_contended(entry)

@@ -6,6 +6,7 @@ import itertools
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import iperf3 as second_reader  # reads JSON only; libiperf is not loaded
 import pytest
@@ -56,21 +57,21 @@ class Rendezvous:
         self.engine = Iperf3(self.clock)
         self.begin_ns = self.clock.monotonic_ns() + LEAD_NS
 
-    def limits(self, length_ns: int = SECOND) -> dict[str, int]:
+    def limits(self, length_ns: int = SECOND) -> dict[str, Any]:
         return {
             "last_attempt_ns": self.begin_ns + MARGIN_NS * 3 // 4,
             "deadline_ns": self.begin_ns + length_ns + MARGIN_NS,
             "own_traffic_limit_ratio": 0,
         }
 
-    async def client(self, slot: Slot, **limits: int) -> ThroughputRun:
+    async def client(self, slot: Slot, **limits: Any) -> ThroughputRun:
         return await self.engine.run_client(slot, begin_ns=self.begin_ns, **(self.limits() | limits))
 
-    async def server(self, slot: Slot, **limits: int) -> ThroughputRun:
+    async def server(self, slot: Slot, **limits: Any) -> ThroughputRun:
         begin_ns = self.begin_ns - MARGIN_NS
         return await self.engine.run_server(slot, begin_ns=begin_ns, **(self.limits() | limits))
 
-    async def both(self, slot: Slot, **limits: int) -> tuple[ThroughputRun, ThroughputRun]:
+    async def both(self, slot: Slot, **limits: Any) -> tuple[ThroughputRun, ThroughputRun]:
         return await asyncio.gather(self.client(slot, **limits), self.server(slot, **limits))
 
 
@@ -257,3 +258,41 @@ async def test_the_runner_and_the_engine_together(port: int, tmp_path: Path) -> 
     assert [run.report.outcome for run in runs] == [pb.RUN_OUTCOME_OK] * 4
     assert sorted(run.role for run in runs) == [pb.RUN_ROLE_CLIENT] * 2 + [pb.RUN_ROLE_SERVER] * 2
     assert not any(gate.tripped for run in runs for gate in run.gates if gate.kind != pb.GATE_KIND_TEST_CPU)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("end", ["client", "server"])
+async def test_an_end_that_is_told_to_stop_is_gone_within_a_second_and_the_other_records_it(
+    port: int, end: str, reverse: bool
+) -> None:
+    slot = make_slot(port, reverse=reverse, duration_ns=20 * SECOND)
+    meeting, stop = Rendezvous(), asyncio.Event()
+    limits = {"deadline_ns": meeting.begin_ns + 30 * SECOND}
+    stops = {"client": stop if end == "client" else asyncio.Event(), "server": stop if end == "server" else None}
+    client = asyncio.create_task(meeting.client(slot, stop=stops["client"], **limits))
+    server = asyncio.create_task(meeting.server(slot, stop=stops["server"], **limits))
+    await meeting.clock.sleep_until(meeting.begin_ns + SECOND)
+    told_ns = meeting.clock.monotonic_ns()
+    stop.set()
+    runs = {"client": await client, "server": await server}
+    assert meeting.clock.monotonic_ns() - told_ns < SECOND
+    told, other = runs.pop(end), runs.popitem()[1]
+    assert told.report.outcome == pb.RUN_OUTCOME_ABORTED_PAUSED, told.report.detail
+    assert (told.report.sender_bytes, told.report.receiver_bytes) == (None, None)
+    assert other.report.outcome in (pb.RUN_OUTCOME_ABORTED, pb.RUN_OUTCOME_FAILED_PARTIAL), other.report.detail
+    assert told.raw_report
+    assert {gate.kind for gate in told.gates} >= {pb.GATE_KIND_OWN_TRAFFIC, pb.GATE_KIND_LINK}
+    assert port_fault_now("127.0.0.1", port) is None
+    print("over after", (meeting.clock.monotonic_ns() - told_ns) // MS, "ms")
+
+
+async def test_a_stop_before_the_begin_starts_no_process(port: int) -> None:
+    stop = asyncio.Event()
+    meeting = Rendezvous()
+    client = asyncio.create_task(meeting.client(make_slot(port), stop=stop))
+    await asyncio.sleep(0)
+    stop.set()
+    run = await client
+    assert run.report.outcome == pb.RUN_OUTCOME_SKIPPED_PAUSED
+    assert run.raw_report == b""
+    assert meeting.clock.monotonic_ns() < meeting.begin_ns

@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from agent.clock import SystemClock
 from agent.sample.mark import FALLBACK_NAME, MAX_UNDRAINED, MarkListener, open_socket, places
 from agent.sample.mark_book import USER_BURST
+from bandwitness.identity import canonical
 from bandwitness.v1 import record_pb2 as pb
 from tests.fakes.agent_process import ROOT, SECOND, World, make_plan
 
@@ -55,7 +57,7 @@ def say(path: Path, *datagrams: bytes) -> None:
 
 async def test_a_mark_is_heard_with_the_senders_ids_and_anybody_may_write(tmp_path: Path) -> None:
     begun: list[int] = []
-    listener = MarkListener(SystemClock(), [tmp_path / "m"], on_begin=lambda: begun.append(1))
+    listener = MarkListener(SystemClock(), [tmp_path / "m"], on_open=lambda: begun.append(1))
     async with listening(listener) as path:
         assert stat.S_IMODE(path.stat().st_mode) == 0o666
         say(path, BEGIN, END)
@@ -65,7 +67,7 @@ async def test_a_mark_is_heard_with_the_senders_ids_and_anybody_may_write(tmp_pa
         assert (first.user_id, first.process_id) == (os.getuid(), os.getpid())
         assert (first.kind, first.job, first.step) == ("checkpoint", "llm", 5)
         assert first.time_ns <= second.time_ns
-        assert begun == [1]
+        assert begun
         assert listener.open() == ()
         assert listener.drain() == []
     assert not path.exists()
@@ -247,4 +249,40 @@ async def test_a_flood_disturbs_neither_the_probes_nor_the_memory_of_an_agent(wo
     assert after - before < 8 * 2**20
     assert "refused for: too_often" in world.status()["marks"].detail
     assert len(world.sink.found("trainer_mark")) <= MAX_UNDRAINED
+    await world.end(process)
+
+
+async def test_a_mark_ends_a_running_test_within_a_second_and_keeps_the_next_one_out(
+    world: World, tmp_path: Path
+) -> None:
+    plan = make_plan(slot_in_ns=2 * SECOND)
+    plan.slot[0].profile = canonical(
+        pb.Profile(engine=pb.ENGINE_IPERF3, streams=1, duration_ns=20 * SECOND, congestion_control="cubic")
+    )
+    process = await world.start()
+    world.sink.issue(plan)
+    await world.until(lambda: (world.status().get("throughput") or pb.PartState()).state == "ok")
+    start_ns = plan.slot[0].start_time_ns
+    await SystemClock().sleep_until(time.monotonic_ns() + start_ns + SECOND - time.time_ns())  # in the midst of it
+    said_ns = time.time_ns()
+    say(tmp_path / "mark.sock", BEGIN)
+    await world.until(lambda: len(world.sink.found("throughput_run")) == 2)
+    runs = {run.role: run for run in world.sink.found("throughput_run")}
+    for run in runs.values():
+        assert run.outcome == pb.RUN_OUTCOME_ABORTED_BURST, run.outcome_detail
+        assert run.outcome_detail.startswith("mark open: checkpoint of job llm, step 5")
+        assert [gate.kind for gate in run.gate if gate.tripped] == [pb.GATE_KIND_BURST]
+        assert run.end_time_ns - said_ns < SECOND
+    assert sum(runs[pb.RUN_ROLE_CLIENT].interval.bytes)  # what was measured until then
+    print("over after", max(run.end_time_ns for run in runs.values()) - said_ns, "ns")
+    second = make_plan(version=2, slot_in_ns=SECOND)
+    world.sink.issue(second)
+    await world.until(lambda: len(world.sink.found("throughput_run")) == 4)
+    skipped = world.sink.found("throughput_run")[2:]
+    assert {run.outcome for run in skipped} == {pb.RUN_OUTCOME_SKIPPED_BURST}
+    say(tmp_path / "mark.sock", END)
+    third = make_plan(version=3, slot_in_ns=2 * SECOND)
+    world.sink.issue(third)
+    await world.until(lambda: len(world.sink.found("throughput_run")) == 6)
+    assert {run.outcome for run in world.sink.found("throughput_run")[4:]} == {pb.RUN_OUTCOME_OK}
     await world.end(process)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.result import PartState, Report, ThroughputRun
-from agent.schedule import FileJournal, SlotRunner
+from agent.schedule import FileJournal, Hold, SlotRunner
 from agent.schedule.journal import MAX_APPENDED, MAX_FILE_BYTES
 from agent.schedule.timing import GATE_LEAD_NS, RUN, WAIT, Skip, decide, slot_times
 from bandwitness.v1 import record_pb2 as pb
@@ -60,26 +60,48 @@ class FakeEngine:
         return PartState("throughput", working=True, state="ok")
 
     async def run_client(
-        self, slot: Slot, *, begin_ns: int, last_attempt_ns: int, deadline_ns: int, own_traffic_limit_ratio: float
+        self,
+        slot: Slot,
+        *,
+        begin_ns: int,
+        last_attempt_ns: int,
+        deadline_ns: int,
+        own_traffic_limit_ratio: float,
+        stop: asyncio.Event,
     ) -> ThroughputRun:
         assert begin_ns < last_attempt_ns < deadline_ns
         assert own_traffic_limit_ratio == 0.2
-        return await self._run(slot, CLIENT, "client", begin_ns)
+        return await self._run(slot, CLIENT, "client", begin_ns, stop)
 
     async def run_server(
-        self, slot: Slot, *, begin_ns: int, last_attempt_ns: int, deadline_ns: int, own_traffic_limit_ratio: float
+        self,
+        slot: Slot,
+        *,
+        begin_ns: int,
+        last_attempt_ns: int,
+        deadline_ns: int,
+        own_traffic_limit_ratio: float,
+        stop: asyncio.Event,
     ) -> ThroughputRun:
         assert begin_ns < last_attempt_ns < deadline_ns
         assert own_traffic_limit_ratio == 0.2
-        return await self._run(slot, SERVER, "server", begin_ns)
+        return await self._run(slot, SERVER, "server", begin_ns, stop)
 
-    async def _run(self, slot: Slot, role: int, name: str, begin_ns: int) -> ThroughputRun:
+    async def _run(self, slot: Slot, role: int, name: str, begin_ns: int, stop: asyncio.Event) -> ThroughputRun:
         wall_ns = self.clock.wall_ns() - START_WALL_NS
         begin_s = (begin_ns - self.clock.monotonic_ns() + wall_ns) / SECOND
         self.calls.append((int.from_bytes(slot.slot_id, "big"), name, wall_ns / SECOND, round(begin_s, 3)))
         if self.fault is not None:
             raise self.fault
-        await self.clock.sleep_until(begin_ns + self.length_ns)
+        ending = asyncio.ensure_future(self.clock.sleep_until(begin_ns + self.length_ns))
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((ending, stopping), return_when=asyncio.FIRST_COMPLETED)
+        outcome = pb.RUN_OUTCOME_OK
+        if stop.is_set():
+            begun = self.clock.monotonic_ns() >= begin_ns
+            outcome = pb.RUN_OUTCOME_ABORTED_PAUSED if begun else pb.RUN_OUTCOME_SKIPPED_PAUSED
+        ending.cancel()
+        stopping.cancel()
         start_ns = START_WALL_NS + round(begin_s * SECOND)
         return ThroughputRun(
             slot_id=slot.slot_id,
@@ -87,8 +109,8 @@ class FakeEngine:
             role=role,
             path=slot.path,
             profile=slot.profile,
-            report=Report(outcome=pb.RUN_OUTCOME_OK),
-            start_time_ns=start_ns,
+            report=Report(outcome=outcome),
+            start_time_ns=min(start_ns, self.clock.wall_ns()),
             end_time_ns=self.clock.wall_ns(),
             elapsed_ns=self.length_ns,
             reverse=False,
@@ -101,7 +123,15 @@ class Bench:
         self.clock = clock or FakeClock()
         self.engine = FakeEngine(self.clock)
         self.offline_ns = 0
-        self.runner = SlotRunner("a", self.clock, self.engine, FileJournal(journal), offline_ns=lambda: self.offline_ns)
+        self.hold: Hold | None = None
+        self.runner = SlotRunner(
+            "a",
+            self.clock,
+            self.engine,
+            FileJournal(journal),
+            offline_ns=lambda: self.offline_ns,
+            hold=lambda: self.hold,
+        )
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -205,7 +235,8 @@ async def test_two_nics_at_once_and_the_overlap_gate_is_clear(bench: Bench) -> N
         runs = bench.runner.drain()
         assert [run.report.outcome for run in runs] == [pb.RUN_OUTCOME_OK] * 2
         gates = [gate for run in runs for gate in run.gates]
-        assert [(gate.kind, gate.tripped, gate.value) for gate in gates] == [(pb.GATE_KIND_OVERLAP, False, 0.0)] * 2
+        clear = [(kind, False, 0.0) for kind in (pb.GATE_KIND_OVERLAP, pb.GATE_KIND_BURST)]
+        assert [(gate.kind, gate.tripped, gate.value) for gate in gates] == clear * 2
         assert bench.runner.earliest_running_ns() is None
 
 
@@ -413,3 +444,103 @@ def test_a_journal_that_cannot_be_written_is_counted_and_stops_nothing(tmp_path:
 
 async def test_no_plan_is_a_state(bench: Bench) -> None:
     assert bench.runner.state().state == "no_plan"
+
+
+# ---------------------------------------------------------------- held
+
+BURST = Hold("checkpoint of job llm (user 7)", count=2)
+PAUSE = Hold("paused here", paused=True)
+
+
+@pytest.mark.parametrize(
+    ("hold", "outcome"), [(BURST, pb.RUN_OUTCOME_SKIPPED_BURST), (PAUSE, pb.RUN_OUTCOME_SKIPPED_PAUSED)]
+)
+async def test_no_test_begins_while_held_and_the_slot_is_recorded_as_skipped(
+    bench: Bench, hold: Hold, outcome: int
+) -> None:
+    bench.runner.set_plan(make_plan(make_slot(1, 10)))
+    bench.hold = hold
+    async with bench.running():
+        await bench.advance(9.9)
+        assert bench.outcomes() == []  # waited for until the start
+        await bench.advance(0.2)
+    (run,) = bench.runner.drain()
+    assert (run.report.outcome, run.report.detail) == (outcome, hold.detail)
+    assert bench.engine.calls == []
+    gates = [(gate.kind, gate.phase, gate.tripped, gate.value) for gate in run.gates]
+    assert gates == ([] if hold.paused else [(pb.GATE_KIND_BURST, pb.GATE_PHASE_BEFORE, True, 2.0)])
+
+
+async def test_a_test_begins_when_what_held_it_ends_in_time(bench: Bench) -> None:
+    bench.runner.set_plan(make_plan(make_slot(1, 10)))
+    bench.hold = BURST
+    async with bench.running():
+        await bench.advance(9.8)
+        bench.hold = None
+        await bench.advance(2)
+    assert bench.outcomes() == [(1, pb.RUN_OUTCOME_OK)]
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(
+    ("hold", "outcome"), [(BURST, pb.RUN_OUTCOME_ABORTED_BURST), (PAUSE, pb.RUN_OUTCOME_ABORTED_PAUSED)]
+)
+async def test_a_running_test_is_stopped_at_once_when_told_and_within_a_tenth_of_a_second_when_not(
+    bench: Bench, hold: Hold, outcome: int, told: bool
+) -> None:
+    bench.engine.length_ns = 10 * SECOND
+    bench.runner.set_plan(make_plan(make_slot(1, 10)))
+    async with bench.running():
+        await bench.advance(13)
+        bench.hold = hold
+        if told:
+            bench.runner.look()
+        await bench.advance(0.001 if told else 0.1)
+        (run,) = bench.runner.drain()
+    assert run.report.outcome == outcome
+    assert run.report.detail.startswith(hold.detail)
+    assert run.end_time_ns - START_WALL_NS <= 13_100 * MS
+    tripped = [gate.kind for gate in run.gates if gate.tripped]
+    assert tripped == ([] if hold.paused else [pb.GATE_KIND_BURST])
+
+
+async def test_a_test_stopped_before_it_began_is_skipped_not_failed(bench: Bench) -> None:
+    bench.runner.set_plan(make_plan(make_slot(1, 10)))
+    async with bench.running():
+        await bench.advance(9.8)  # its gates are read
+        bench.hold = BURST
+        await bench.advance(0.1)
+    assert bench.outcomes() == [(1, pb.RUN_OUTCOME_SKIPPED_BURST)]
+
+
+async def test_a_test_that_ends_by_itself_as_a_burst_opens_keeps_its_result_and_the_gate_trips(bench: Bench) -> None:
+    bench.runner.set_plan(make_plan(make_slot(1, 10)))
+    async with bench.running():
+        await bench.advance(10.5)
+        (planned,) = bench.runner._running.values()
+        planned.hold = BURST
+        await bench.advance(1)
+    (run,) = bench.runner.drain()
+    assert run.report.outcome == pb.RUN_OUTCOME_OK
+    assert [gate.kind for gate in run.gates if gate.tripped] == [pb.GATE_KIND_BURST]
+
+
+async def test_which_nics_carry_a_test_of_ours_and_for_how_long_counters_show_it(bench: Bench) -> None:
+    bench.runner.set_plan(
+        make_plan(
+            make_slot(1, 10),
+            make_slot(2, 10, nic="eth1", reverse=True),
+            make_slot(3, 10, nic="eth2", client="b", server="a"),
+        )
+    )
+    async with bench.running():
+        await bench.advance(9)
+        assert bench.runner.loads() == set()
+        await bench.advance(1.5)
+        loads = {("eth0", "transmit"), ("eth1", "receive"), ("eth2", "receive")}
+        assert bench.runner.loads() == loads
+        await bench.advance(1)
+        assert bench.runner.earliest_running_ns() is not None
+        assert bench.runner.loads() == loads
+        await bench.advance(11)
+        assert bench.runner.loads() == set()

@@ -43,7 +43,7 @@ class FakeChild:
     length_ns: int
     pid: int = 4242
 
-    async def finish(self, deadline_ns: int) -> Ending:
+    async def finish(self, deadline_ns: int, stop: asyncio.Event | None = None) -> Ending:
         end_ns = self.clock.monotonic_ns() + self.length_ns
         await self.clock.sleep_until(min(end_ns, deadline_ns))
         if end_ns > deadline_ns:

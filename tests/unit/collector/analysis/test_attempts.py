@@ -65,6 +65,8 @@ AT_END = {"r1n1": End(HOUR, HOUR), "r2n1": End(HOUR, HOUR)}
         (pb.RUN_OUTCOME_REFUSED, "failed"),
         (pb.RUN_OUTCOME_OTHER, "failed"),
         (pb.RUN_OUTCOME_SKIPPED_OWN_TRAFFIC, "skipped"),
+        (pb.RUN_OUTCOME_SKIPPED_BURST, "skipped"),
+        (pb.RUN_OUTCOME_ABORTED_BURST, "failed"),
         (pb.RUN_OUTCOME_LOST, "lost"),
     ],
 )
@@ -292,3 +294,45 @@ def test_a_test_cut_short_and_told_of_later_collides_with_nothing_in_between() -
     aborted = made.get(one.slot_id)
     assert aborted is not None
     assert aborted.loads == (one.start_time_ns - SECOND // 10, one.end_time_ns + 60 * SECOND)
+
+
+def test_tests_left_out_of_or_ended_by_a_burst_are_counted_with_their_reason_and_enter_no_verdict() -> None:
+    one, two, three = slot(1), slot(2, start_s=200), slot(3, start_s=300)
+    made = attempts(one, two, three)
+    made.run(run(one, outcome=pb.RUN_OUTCOME_SKIPPED_BURST))
+    made.run(run(one, pb.RUN_ROLE_SERVER, pb.RUN_OUTCOME_NO_CLIENT))
+    made.run(run(two, outcome=pb.RUN_OUTCOME_ABORTED_BURST))
+    made.run(run(two, pb.RUN_ROLE_SERVER, pb.RUN_OUTCOME_ABORTED))
+    made.run(run(three, gates_tripped=("burst",)))
+    made.run(run(three, pb.RUN_ROLE_SERVER))
+    found = [made.get(each.slot_id) for each in (one, two, three)]
+    assert [(each.category, each.valid) for each in found if each is not None] == [
+        ("skipped", False),
+        ("failed", False),
+        ("ok", False),
+    ]
+    pair = ("r1n1", "r2n1", "rail0")
+    assert made.counts == {(*pair, "skipped_burst"): 1, (*pair, "aborted_burst"): 1, (*pair, "ok"): 1}
+
+
+@pytest.mark.parametrize("server_first", [True, False])
+@pytest.mark.parametrize(
+    ("client", "server", "outcome"),
+    [
+        (pb.RUN_OUTCOME_REFUSED, pb.RUN_OUTCOME_SKIPPED_BURST, "skipped_burst"),
+        (pb.RUN_OUTCOME_REFUSED, pb.RUN_OUTCOME_SKIPPED_PAUSED, "skipped_paused"),
+        (pb.RUN_OUTCOME_FAILED_PARTIAL, pb.RUN_OUTCOME_ABORTED_BURST, "aborted_burst"),
+        (pb.RUN_OUTCOME_REFUSED, pb.RUN_OUTCOME_PORT_IN_USE, "refused"),
+        (pb.RUN_OUTCOME_OK, pb.RUN_OUTCOME_ABORTED_BURST, "ok"),
+        (pb.RUN_OUTCOME_SKIPPED_OWN_TRAFFIC, pb.RUN_OUTCOME_SKIPPED_BURST, "skipped_own_traffic"),
+    ],
+)
+def test_a_server_that_kept_out_of_the_way_is_the_reason_for_what_its_client_met(
+    client: int, server: int, outcome: str, server_first: bool
+) -> None:
+    one = slot(1)
+    made = attempts(one)
+    ends = [run(one, outcome=client), run(one, pb.RUN_ROLE_SERVER, server)]
+    for end in reversed(ends) if server_first else ends:
+        made.run(end)
+    assert {key[3]: count for key, count in made.counts.items() if count} == {outcome: 1}
