@@ -75,13 +75,21 @@ class Baselines:
         for start in [start for start in self._slabs if start < first]:
             del self._slabs[start]
 
-    def delay_p99_ns(self, size: int, min_samples: int) -> Ints:
-        """[path]: usual p99, -1 where there are fewer samples than that."""
+    def delay_p99_ns(self, leaders: NDArray[np.intp], min_samples: int) -> Ints:
+        """[path]: usual p99 over all samples of the path's pool, -1 where there are fewer than that.
+
+        Args:
+            leaders: [path]: one path of its pool, the same for all of them.
+            min_samples: of a pool.
+        """
+        size = len(leaders)
         total = np.zeros((size, statistics.BINS), np.int64)
         for slab in self._slabs.values():
             total[: len(slab.histogram)] += slab.histogram
+        others = np.flatnonzero(leaders != np.arange(size))
+        np.add.at(total, leaders[others], total[others])
         p99 = statistics.histogram_quantiles(total, 99)
-        return np.where(total.sum(axis=1) >= min_samples, p99, -1)
+        return np.asarray(np.where(total.sum(axis=1) >= min_samples, p99, -1)[leaders])
 
     def loss_ratios(self, size: int, floor: float) -> NDArray[np.float64]:
         """[path]: usual loss ratio, ``floor`` where that is higher or too little is known."""

@@ -150,6 +150,8 @@ def _updated(known: Incident, flag: Flag) -> Incident:
 def _ports(values: Mapping[str, float | int | str]) -> str:
     pattern = values.get("ports_pattern")
     if pattern == "some":
+        if "ports_slow" in values:
+            return f"; {values['ports_slow']} of {values['ports_probed']} source ports"
         return f"; the same {values['ports_lossy']} of {values['ports_probed']} source ports"
     return f"; all {values['ports_probed']} source ports" if pattern == "all" else ""
 
@@ -175,8 +177,8 @@ def summary(rule: str, element: Element, values: Mapping[str, float | int | str]
         return (
             f"Round trips on {where} slower than three times their usual p99"
             f" ({values['slow']} of {values['samples']} in {values['over_s']} s, p99"
-            f" {float(values['delay_p99_ns']) / 1e6:.2f} ms, usually {float(values['baseline_p99_ns']) / 1e6:.2f} ms)"
-            f"{_burst(values)}"
+            f" {float(values['delay_p99_ns']) / 1e6:.2f} ms, usually {float(values['baseline_p99_ns']) / 1e6:.2f} ms"
+            f"{_ports(values)}){_burst(values)}"
         )
     if rule == burst_contention.RULE:
         return burst_figures.summary(where, values)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bandwitness.identity import short_id
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_STAMP, PROTOCOL_TCP_CONNECT
 from collector.analysis.elements import KINDS, Topology
 from collector.model import Element, PathRow
@@ -56,6 +57,9 @@ class PathIndex:
         self._by_agent: dict[str, list[int]] = {}
         self._by_destination: dict[str, list[int]] = {}
         self._membership: Membership | None = None
+        self._pools: dict[int, int] = {}  # id of a pool -> index of its first path
+        self._pool_of: list[int] = []  # id by path
+        self._leaders: list[int] = []
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -81,6 +85,9 @@ class PathIndex:
         self._by_agent.setdefault(row.source.node, []).append(index)
         if row.destination is not None:
             self._by_destination.setdefault(row.destination.node, []).append(index)
+        pool = _pool_id(row)
+        self._pool_of.append(pool)
+        self._leaders.append(self._pools.setdefault(pool, index))
         for token in self.topology.path_tokens(row):
             self._by_token.setdefault(token, []).append(index)
         self._membership = None
@@ -93,6 +100,21 @@ class PathIndex:
     def to_node(self, node: str) -> Sequence[int]:
         """Indexes of the paths that end at a node."""
         return self._by_destination.get(node, ())
+
+    @property
+    def leaders(self) -> Indexes:
+        """[path]: index of the first path of its pool. The STAMP paths of a pair that differ in nothing but their ports
+        are one pool: one port sends too little, and not for long enough, to know what is usual. All others are pools of
+        one."""
+        return np.array(self._leaders, np.intp)
+
+    def pool_id(self, index: int) -> int:
+        """What a path's pool is called, the same in each process; of a pool of one, the path's id."""
+        return self._pool_of[index]
+
+    def of_pool(self, pool_id: int) -> Indexes:
+        """Indexes of the paths of a pool."""
+        return np.array([index for index, pool in enumerate(self._pool_of) if pool == pool_id], np.intp)
 
     def sharing(self, tokens: Iterable[str]) -> Indexes:
         """Indexes of the paths that hold any of these tokens."""
@@ -125,3 +147,9 @@ class PathIndex:
             _slices=slices,
             _order={element: index for index, element in enumerate(elements)},
         )
+
+
+def _pool_id(row: PathRow) -> int:
+    if row.protocol != PROTOCOL_STAMP:
+        return row.path_id
+    return short_id(repr((row.source, row.destination, row.ip_version, row.payload_bytes, row.dscp)).encode())

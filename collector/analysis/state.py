@@ -13,7 +13,7 @@ class State:
 
     incidents: list[Incident] = field(default_factory=list)
     over_until: dict[Element, int] = field(default_factory=dict)  # loss before that belongs to a closed incident
-    frozen_p99_ns: dict[int, int] = field(default_factory=dict)  # path id -> baseline while it is accused
+    frozen_p99_ns: dict[int, int] = field(default_factory=dict)  # pool id -> baseline while it is accused
     seen_ns: dict[str, int] = field(default_factory=dict)  # incident id -> when its paths were last measured
 
     def encode(self) -> str:
@@ -24,7 +24,7 @@ class State:
             {
                 "incidents": [incident_values(incident) for incident in self.incidents],
                 "over": sorted([element.kind, element.name, until] for element, until in self.over_until.items()),
-                "frozen": {f"{path_id:016x}": p99 for path_id, p99 in self.frozen_p99_ns.items()},
+                "frozen": {f"{pool_id:016x}": p99 for pool_id, p99 in self.frozen_p99_ns.items()},
                 "seen": self.seen_ns,
             }
         )
@@ -38,6 +38,6 @@ class State:
         return State(
             incidents=[read_incident(incident) for incident in values["incidents"]],
             over_until={Element(kind, name): until for kind, name, until in values["over"]},
-            frozen_p99_ns={int(path_id, 16): p99 for path_id, p99 in values["frozen"].items()},
+            frozen_p99_ns={int(pool_id, 16): p99 for pool_id, p99 in values["frozen"].items()},
             seen_ns=values["seen"],
         )

@@ -75,10 +75,9 @@ class Usual:
             start = self._rounds.next_start(start + WINDOW_NS)
         if not refreshed:
             self.refresh(minute, ())
-        for path_id, p99 in frozen_p99_ns.items():
-            index = self._paths.find(path_id)
-            if index is not None and index < len(self._p99):
-                self._p99[index] = p99
+        for pool_id, p99 in frozen_p99_ns.items():
+            of_pool = self._paths.of_pool(pool_id)
+            self._p99[of_pool[of_pool < len(self._p99)]] = p99
 
     def note(self, minute_ns: int, value: Accused) -> None:
         """Remembers who was accused at a full minute."""
@@ -108,8 +107,8 @@ class Usual:
         """Reads the baselines anew; paths of elements accused of delay (``slow``) keep theirs."""
         self._baselines.forget(minute_ns)
         size = len(self._paths)
-        fresh = self._baselines.delay_p99_ns(size, self._rules.delay.min_samples)
-        self._p99 = np.where(self.members(slow), padded(self._p99, size, -1), fresh)
+        fresh = self._baselines.delay_p99_ns(self._paths.leaders, self._rules.delay.min_samples)
+        self._p99 = np.where(self.members(slow), self.p99_ns(), fresh)
         self._loss_ratios = self._baselines.loss_ratios(size, self._rules.loss.floor)
         oldest = minute_ns - AFTER_NS - 2 * MINUTE_NS
         self._accused = {minute: value for minute, value in self._accused.items() if minute >= oldest}
@@ -122,8 +121,9 @@ class Usual:
         return mask
 
     def p99_ns(self) -> NDArray[np.int64]:
-        """[path]: usual p99 of the delay; -1 where it is not known."""
-        return padded(self._p99, len(self._paths), -1)
+        """[path]: usual p99 of the delay, of its pool; -1 where it is not known. A source port that is new to its pair
+        has the pair's at once."""
+        return np.asarray(padded(self._p99, len(self._paths), -1)[self._paths.leaders])
 
     def loss_ratios(self) -> NDArray[np.float64]:
         """[path]: usual loss ratio, at least the rule's floor."""
@@ -131,7 +131,7 @@ class Usual:
         return np.concatenate([self._loss_ratios, np.full(extra, self._rules.loss.floor)])
 
     def frozen(self, slow: Iterable[Element]) -> dict[int, int]:
-        """Path id -> p99 of the paths that keep theirs."""
+        """Pool id -> p99 of the paths that keep theirs."""
         p99 = self.p99_ns()
         indexes = np.flatnonzero(self.members(slow) & (p99 >= 0)).tolist()
-        return {self._paths.ids[index]: int(p99[index]) for index in indexes}
+        return {self._paths.pool_id(index): int(p99[index]) for index in indexes}

@@ -118,6 +118,8 @@ class MeasuredLog:
         self.fate = fate
         self.interval_ns = interval_ns
         self.doubt: Doubt | None = None  # None: agents that do not check themselves
+        self.ports: Callable[[int], Sequence[int]] | None = None  # source ports of STAMP at a time; None: none
+        self.of_port: Fate = replied  # the fate of its packets, with the port in place of the sequence
         self.visible = 1 << 62
         self.traffic: FleetTraffic | None = None  # counters are sent too, if there is any
         self._marks: dict[str, list[Mark]] = {}
@@ -240,6 +242,8 @@ class MeasuredLog:
             ]
             member.defined = True
         records.append(self._round_trips(node, peers))
+        if self.ports is not None:
+            records += self._stamp(node, peers, self.ports(self.now_ns - 3 * SECOND))
         if self.doubt is not None:
             records.append(self._self_check(node, self.doubt(node, self.now_ns - FLUSH_NS)))
         records += member.pending
@@ -281,6 +285,30 @@ class MeasuredLog:
         record = pb.Record()
         fill_round_trip(record.round_trip, batch)
         return record.SerializeToString()
+
+    def _stamp(self, node: str, peers: Sequence[str], ports: Sequence[int]) -> list[bytes]:
+        """One packet a second from each port to each peer, as of ``_round_trips``."""
+        fresh = [stamp_path(node, peer, port) for peer in peers for port in ports]
+        times = range(self.now_ns - 3 * SECOND, self.now_ns - SECOND, SECOND)
+        fates = [
+            (time_ns, *self.of_port(node, peer, port, time_ns)) for peer in peers for port in ports for time_ns in times
+        ]
+        batch = RoundTripBatch(
+            method=pb.ROUND_TRIP_METHOD_STAMP,
+            stamp_source=pb.STAMP_SOURCE_KERNEL,
+            interval_ns=SECOND,
+            waiting_time_ns=SECOND,
+            path_ids=[short_id(path) for path in fresh],
+            first_sequences=[times[0] // SECOND] * len(fresh),
+            sample_counts=[len(times)] * len(fresh),
+            send_times_ns=[time_ns for time_ns, _, _ in fates],
+            outcomes=[outcome for _, outcome, _ in fates],
+            round_trip_delays_ns=[delay or 0 for _, outcome, delay in fates if outcome == pb.PACKET_OUTCOME_REPLIED],
+        )
+        record = pb.Record()
+        fill_round_trip(record.round_trip, batch)
+        definitions = [pb.Record(definition=pb.Definition(path=path)).SerializeToString() for path in fresh]
+        return [*definitions, record.SerializeToString()]
 
     def _self_check(self, node: str, reasons: Sequence[str]) -> bytes:
         check = SelfCheck(self.now_ns - FLUSH_NS, self.now_ns, 8, 0, 15_000, 40_000, reasons=reasons)

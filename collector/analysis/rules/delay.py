@@ -4,6 +4,10 @@
 lies above both". Counted so, samples of all paths that cross an element add up, and one cause is one incident: the
 element whose share of slow samples stands out most is flagged, if the share is above 1 % in (nearly) every 10 s of
 the last 60 s and chance is ruled out. It is clean once the share over 60 s is back at 1 % or below.
+
+The STAMP paths of a pair are judged together: their usual p99 is that of all source ports, and they are one path
+element. Which ports are slow the incident's values say (``rules.ports``): one bad member of several equal paths shows
+at the ports that switches send over it.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,12 +19,13 @@ from numpy.typing import NDArray
 from collector.analysis import statistics
 from collector.analysis.attribution import Question, Suspect, explain
 from collector.analysis.paths import Indexes, Membership
+from collector.analysis.rules import ports
 from collector.analysis.window import SECOND, WINDOW_NS
 from collector.config import DelayRule
 from collector.model import Element, Flag, Incident
 
 RULE = "delay"
-VERSION = 1
+VERSION = 2
 SLOW_RATIO = 0.01  # what lies above a p99 by definition
 P_VALUE = 1e-6
 Floats = NDArray[np.float64]
@@ -94,6 +99,12 @@ def _flag(view: DelayView, slow: Floats, suspect: Suspect, opening_ratio: float,
             "baseline_p99_ns": statistics.median(usual) or 0,
             "opening_ratio": opening_ratio,
             "paths": len(suspect.paths),
+            **ports.describe_slow(
+                view.membership.ports[suspect.paths],
+                view.samples[suspect.paths].sum(axis=1),
+                slow[suspect.paths],
+                SLOW_RATIO,
+            ),
         },
         children=[f"{view.path_ids[index]:016x}" for index in suspect.paths[slow[suspect.paths] > 0]],
         replaces=tuple(replaces),

@@ -48,6 +48,37 @@ def describe(ports: NDArray[np.int64], sent: Floats, lost: Floats) -> dict[str, 
     }
 
 
+def describe_slow(ports: NDArray[np.int64], samples: Floats, slow: Floats, usual_ratio: float) -> dict[str, int | str]:
+    """Which source ports are slow: more of their samples than chance leaves. Figures for an incident of delay; empty
+    where fewer than two ports were probed, or none is slow by itself.
+
+    ``ports_pattern`` is ``some`` or ``all``, as of ``describe``.
+
+    Args:
+        ports: source port of each path; 0 where it has none of its own.
+        samples: [path] with a delay.
+        slow: [path] of these slow.
+        usual_ratio: share of samples that is slow anyway.
+    """
+    with_port = ports > 0
+    names, of = np.unique(ports[with_port], return_inverse=True)
+    total, bad = (np.bincount(of, values[with_port], len(names)) for values in (samples, slow))
+    probed = total > 0
+    names, total, bad = names[probed], total[probed], bad[probed]
+    limit = P_VALUE / max(len(names), 1)  # the more ports are asked, the more chance would name one
+    found = np.array(
+        [statistics.binomial_tail(int(b), int(t), usual_ratio) < limit for b, t in zip(bad, total, strict=True)], bool
+    )
+    if len(names) < 2 or not found.any():
+        return {}
+    return {
+        "ports_pattern": "all" if found.all() else "some",
+        "ports_slow": int(found.sum()),
+        "ports_probed": len(names),
+        "slow_ports": " ".join(str(port) for port in names[found][:MAX_NAMED].tolist()),
+    }
+
+
 def _sum(values: Floats, of: NDArray[np.intp], count: int) -> Floats:
     sums = np.zeros((count, values.shape[1]))
     np.add.at(sums, of, values)

@@ -7,6 +7,7 @@ from collector.analysis.elements import Topology
 from collector.analysis.incidents import Book
 from collector.analysis.paths import Indexes, PathIndex
 from collector.analysis.rules.delay import P_VALUE, SLOW_RATIO, DelayView, judge, thresholds
+from collector.analysis.rules.ports import describe_slow
 from collector.config import DelayRule
 from collector.decode import Definitions
 from collector.model import Flag, Incident
@@ -49,6 +50,17 @@ class Fleet:
             p99_ns=self.p99_ns,
         )
         return judge(view, opened)
+
+
+def test_ports_that_are_slow_by_themselves_are_named_and_chance_names_none() -> None:
+    ports = np.array([50_000, 50_001, 50_002, 50_003], np.int64)
+    samples = np.full(4, 60.0)
+    one = describe_slow(ports, samples, np.array([1.0, 30, 2, 0]), SLOW_RATIO)
+    assert one == {"ports_pattern": "some", "ports_slow": 1, "ports_probed": 4, "slow_ports": "50001"}
+    assert describe_slow(ports, samples, np.full(4, 30.0), SLOW_RATIO)["ports_pattern"] == "all"
+    assert describe_slow(ports, samples, np.full(4, 2.0), SLOW_RATIO) == {}
+    assert describe_slow(np.zeros(4, np.int64), samples, np.full(4, 30.0), SLOW_RATIO) == {}
+    assert describe_slow(ports[:1], samples[:1], np.full(1, 30.0), SLOW_RATIO) == {}
 
 
 def opened(fleet: Fleet) -> Incident:
