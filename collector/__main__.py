@@ -118,6 +118,18 @@ def plan(config_path: str, dry_run: bool, rate: str, as_json: bool) -> None:
         costs.show(plans, cost, assumed_bps, Console())
 
 
+def _show_score(url: str, query: dict[str, str | None]) -> None:
+    """How well bursts agree with marks, below their table."""
+    from collector.export.client import ApiError, fetch
+    from collector.export.tables import burst_score
+
+    try:
+        click.echo(burst_score(fetch(url, "bursts/score", **query)))
+    except ApiError as error:
+        click.echo(str(error), err=True)
+        sys.exit(FAILED)
+
+
 def _table_command(resource: str, help_text: str, *, span: bool, extra: tuple[Callable[[Any], Any], ...] = ()) -> None:
     """Registers a command that prints ``resource`` of the running collector's API."""
 
@@ -137,6 +149,8 @@ def _table_command(resource: str, help_text: str, *, span: bool, extra: tuple[Ca
         from collector.export.tables import show
 
         show(resource, items)
+        if resource == "bursts" and not active:
+            _show_score(url, query)
 
     from collector.export.client import DEFAULT_URL
 
@@ -170,6 +184,12 @@ _table_command(
     "Round trips of one path, in windows of 10 s.",
     span=True,
     extra=(click.option("--path", required=True, metavar="ID", help="path_id, as `paths` shows it"),),
+)
+_table_command(
+    "bursts",
+    "Checkpoint bursts: who, when, how much, what trainers said of them, when the next is to be expected.",
+    span=True,
+    extra=(click.option("--active", is_flag=True, help="only those that are on"),),
 )
 _table_command("marks", "What trainers said: checkpoints and the like that began or ended.", span=True)
 _table_command("timetable", "Throughput tests planned, and how each ended.", span=True)

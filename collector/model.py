@@ -655,6 +655,27 @@ class ClusterBurst:
 
 
 @dataclass(frozen=True, slots=True)
+class BurstEvent:
+    """One event as it is shown: a cluster burst with its members, or a burst of one node in the same shape (scope
+    ``node``)."""
+
+    burst: ClusterBurst
+    members: Sequence[Burst]
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesPoint:
+    """What a NIC carried between two reads."""
+
+    time_ns: int  # of the later one
+    span_ns: int
+    receive_bytes: int | None
+    transmit_bytes: int | None
+    receive_bps: float | None
+    transmit_bps: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class BurstScore:
     """Bursts against trainers' marks, over some time; a ratio of nothing is absent."""
 

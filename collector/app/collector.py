@@ -30,6 +30,7 @@ from collector.config import Config, Tls, configuration_hash, date_faults
 from collector.control import Control, KeyFileError, load_or_create_key
 from collector.export.http import Sources, create_app
 from collector.export.prometheus import PARTS, Exporter
+from collector.export.series import NicSeries
 from collector.ingest import Ingest, ListenError, Sessions, TlsError, server_credentials, start_server
 from collector.ingest.service import MAX_CONNECTIONS, server_options
 from collector.log import Log, LogError, LogUnavailableError
@@ -180,7 +181,8 @@ def _sources(reader: Reader, log: Log, runner: Runner, sessions: Sessions, clock
 
     parts = (*PARTS, intake_of(sessions, log))
     exporter = Exporter(lambda: runner.snapshot, complete_node, clock.wall_ns, parts)
-    return Sources(reader, exporter.render, health, complete_node, warnings)
+    series = NicSeries(log, reader.counter_sets)
+    return Sources(reader, exporter.render, health, complete_node, warnings, series)
 
 
 def _credentials(tls: Tls, clock: Clock) -> grpc.ServerCredentials:

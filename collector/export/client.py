@@ -39,6 +39,20 @@ def _stranger(url: str) -> ApiError:
     return ApiError(f"what answers at {url} is not a Bandwitness collector")
 
 
+def fetch(url: str, resource: str, **parameters: str | None) -> dict[str, Any]:
+    """``/api/v1/<resource>``, an answer that is one object.
+
+    Raises:
+        ApiError: nobody answers, or the collector refuses.
+    """
+    base = url if "://" in url else f"http://{url}"
+    query = urllib.parse.urlencode({name: value for name, value in parameters.items() if value is not None})
+    found = _get(f"{base.rstrip('/')}/api/v1/{resource}" + (f"?{query}" if query else ""))
+    if not isinstance(found, dict):
+        raise _stranger(url)
+    return found
+
+
 def fetch_items(url: str, resource: str, **parameters: str | None) -> list[dict[str, Any]]:
     """All items of ``/api/v1/<resource>``, page after page.
 

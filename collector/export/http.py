@@ -1,6 +1,5 @@
 """The HTTP interface: ``/metrics``, ``/healthz`` and the JSON API. Reads only."""
 
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
@@ -13,7 +12,9 @@ from starlette.exceptions import HTTPException
 
 from bandwitness import VERSION
 from collector.export import views
+from collector.export.burst_api import Bursts, Series, add_bursts, no_series
 from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE, wants_openmetrics
+from collector.export.queries import DAY_NS, HOUR_NS, Cursor, From, Limit, PairsFrom, To, answer, span_of
 from collector.export.views import BadQueryError
 from collector.model import (
     AccountingRow,
@@ -27,11 +28,8 @@ from collector.model import (
     RoundTripWindow,
 )
 
-HOUR_NS = 3_600 * 1_000_000_000
-DAY_NS = 24 * HOUR_NS
 
-
-class Reader(Protocol):
+class Reader(Bursts, Protocol):
     """What the store answers; safe from any thread."""
 
     def nodes(self) -> Sequence[NodeRow]: ...
@@ -56,26 +54,11 @@ class Sources:
     health: Callable[[], Mapping[str, str]]  # part -> "ok" or what is wrong
     complete_node: Callable[[NodeRow], NodeRow]  # adds what only live sessions know
     warnings: Callable[[], Mapping[str, str]] = dict  # part -> what somebody should look at though all works
-
-
-Cursor = Annotated[str | None, Query(description="`next` of the answer before", max_length=1000)]
-Limit = Annotated[int, Query(ge=1, le=views.MAX_PAGE, description="items in one answer")]
-From = Annotated[str | None, Query(alias="from", description="RFC 3339; default: a day before `to`")]
-PairsFrom = Annotated[str | None, Query(alias="from", description="RFC 3339; default: an hour before `to`")]
-To = Annotated[str | None, Query(alias="to", description="RFC 3339, exclusive; default: now (timetable: in a day)")]
+    series: Series = no_series  # what NICs carried, out of the log
 
 
 def _error(status: int, code: str, message: str) -> JSONResponse:
     return JSONResponse({"error": {"code": code, "message": message}}, status)
-
-
-def _span(from_: str | None, to: str | None, *, ahead_ns: int = 0, back_ns: int = DAY_NS) -> tuple[int, int]:
-    """``[from, to)`` in nanoseconds; by default the last ``back_ns`` (and ``ahead_ns`` of what is to come)."""
-    to_ns = views.parse_time("to", to) if to else time.time_ns() + ahead_ns
-    from_ns = views.parse_time("from", from_) if from_ else to_ns - ahead_ns - back_ns
-    if from_ns >= to_ns:
-        raise BadQueryError("from: must lie before to")
-    return from_ns, to_ns
 
 
 def _add_conventions(app: FastAPI) -> None:
@@ -136,20 +119,9 @@ def create_app(sources: Sources) -> FastAPI:
 
     _add_present(app, sources)
     _add_past(app, reader)
+    add_bursts(app, reader, lambda *asked: sources.series(*asked))  # noqa: PLW0108 - looked up with each question
     _add_measured(app, reader)
     return app
-
-
-async def _answer(
-    read: Callable[[], Sequence[Any]], key: Callable[[Any], str], cursor: str | None, limit: int
-) -> dict[str, Any]:
-    """One page of what ``read`` gives, read in a thread."""
-
-    def work() -> dict[str, Any]:
-        chosen, following = views.page(read(), key, cursor, limit)
-        return {"items": [views.item(row) for row in chosen], "next": following}
-
-    return await run_in_threadpool(work)
 
 
 def _add_present(app: FastAPI, sources: Sources) -> None:
@@ -159,24 +131,24 @@ def _add_present(app: FastAPI, sources: Sources) -> None:
     @app.get("/api/v1/nodes")
     async def nodes(cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE) -> dict[str, Any]:
         """Configured nodes and the state of their agents."""
-        return await _answer(
+        return await answer(
             lambda: [sources.complete_node(row) for row in reader.nodes()], lambda row: row.name, cursor, limit
         )
 
     @app.get("/api/v1/paths")
     async def paths(cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE) -> dict[str, Any]:
         """Every path with its newest window of round trips, or its throughput and swing."""
-        return await _answer(reader.paths, lambda row: f"{row.path_id:016x}", cursor, limit)
+        return await answer(reader.paths, lambda row: f"{row.path_id:016x}", cursor, limit)
 
     @app.get("/api/v1/pairs")
     async def pairs(
         from_: PairsFrom = None, to: To = None, cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE
     ) -> dict[str, Any]:
         """STAMP between two endpoints in `[from, to)`, a day at most: loss by direction and by source port."""
-        span = _span(from_, to, back_ns=HOUR_NS)
+        span = span_of(from_, to, back_ns=HOUR_NS)
         if span[1] - span[0] > DAY_NS:
             raise BadQueryError("from: must lie within a day of to")
-        return await _answer(
+        return await answer(
             lambda: reader.pairs(*span), lambda row: f"{row.src} {row.dst} {row.lane} {row.src_address}", cursor, limit
         )
 
@@ -193,8 +165,8 @@ def _add_past(app: FastAPI, reader: Reader) -> None:
         limit: Limit = views.DEFAULT_PAGE,
     ) -> dict[str, Any]:
         """Incidents that were open at some time in `[from, to)`."""
-        span = _span(from_, to)
-        return await _answer(
+        span = span_of(from_, to)
+        return await answer(
             lambda: reader.incidents(*span, active),
             lambda row: f"{row.opened_time_ns:020d} {row.incident_id}",
             cursor,
@@ -206,8 +178,8 @@ def _add_past(app: FastAPI, reader: Reader) -> None:
         from_: From = None, to: To = None, cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE
     ) -> dict[str, Any]:
         """What trainers told their agents in `[from, to)`: checkpoints and the like that began or ended."""
-        span = _span(from_, to)
-        return await _answer(
+        span = span_of(from_, to)
+        return await answer(
             lambda: reader.marks(*span),
             lambda row: f"{row.time_ns:020d} {row.source.position:020d} {row.source.record_index:06d}",
             cursor,
@@ -219,8 +191,8 @@ def _add_past(app: FastAPI, reader: Reader) -> None:
         from_: From = None, to: To = None, cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE
     ) -> dict[str, Any]:
         """Planned throughput tests that start in `[from, to)`, with how each ended."""
-        span = _span(from_, to, ahead_ns=DAY_NS)
-        return await _answer(
+        span = span_of(from_, to, ahead_ns=DAY_NS)
+        return await answer(
             lambda: reader.timetable(*span),
             lambda row: f"{row.slot.start_time_ns:020d} {row.slot.slot_id.hex()}",
             cursor,
@@ -232,8 +204,8 @@ def _add_past(app: FastAPI, reader: Reader) -> None:
         from_: From = None, to: To = None, cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE
     ) -> dict[str, Any]:
         """Per pair and window: planned = ok + failed + skipped + lost; pending slots are not due yet."""
-        span = _span(from_, to, ahead_ns=DAY_NS)
-        return await _answer(
+        span = span_of(from_, to, ahead_ns=DAY_NS)
+        return await answer(
             lambda: reader.accounting(*span),
             lambda row: f"{row.source} {row.destination} {row.lane} {row.window}",
             cursor,
@@ -254,7 +226,7 @@ def _add_measured(app: FastAPI, reader: Reader) -> None:
     ) -> dict[str, Any]:
         """Round trips of one path in windows of 10 s that start in `[from, to)`: counts by outcome, duplicates, late
         replies, quantiles of the delay; which test of ours loaded it, and whether its hosts doubted their delays."""
-        from_ns, to_ns = _span(from_, to, back_ns=HOUR_NS)
+        from_ns, to_ns = span_of(from_, to, back_ns=HOUR_NS)
 
         def work() -> dict[str, Any]:
             begin_ns = from_ns if cursor is None else max(from_ns, _behind(cursor))
@@ -269,8 +241,8 @@ def _add_measured(app: FastAPI, reader: Reader) -> None:
         from_: From = None, to: To = None, cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE
     ) -> dict[str, Any]:
         """Stretches that touch `[from, to)` in which an agent recorded nothing, by its own doing, and why."""
-        span = _span(from_, to)
-        return await _answer(
+        span = span_of(from_, to)
+        return await answer(
             lambda: reader.gaps(*span),
             lambda row: f"{row.from_time_ns:020d} {row.source.position:020d} {row.source.record_index:06d}",
             cursor,

@@ -16,7 +16,7 @@ from bandwitness import VERSION
 from collector.analysis.snapshot import DELAY_BOUNDS_NS, PACKET_OUTCOMES, Snapshot
 from collector.export.exposition import Renderer, Sample, format_value, label_pairs, text_of
 from collector.export.views import enum_name
-from collector.model import Incident, NodeRow, PathStatus, SelfCheckStatus
+from collector.model import BurstScore, Incident, NodeRow, PathStatus, SelfCheckStatus
 from collector.vocabulary import BY_NAME, METRICS
 
 NS = 1e-9
@@ -133,6 +133,45 @@ def nics(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
             yield "nic_speed_bytes_per_second", (labels, nic.speed_bps / 8)
 
 
+def bursts(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
+    snapshot = scrape.snapshot
+    for labels in {(burst.node, burst.nic, burst.lane, burst.kind) for burst in snapshot.open_bursts}:
+        yield "burst_active", (labels, 1)
+    for place, count in snapshot.burst_counts.items():
+        yield "bursts_total", (place, count)
+        yield "burst_bytes_total", (place, snapshot.burst_bytes.get(place, 0))
+    on: dict[tuple[str, ...], list[float]] = {}
+    for cluster in snapshot.open_clusters:  # jobs' names are no labels: there is no end to them
+        marked = "yes" if cluster.marked else "no"
+        on.setdefault((cluster.site, cluster.scope, cluster.lane, cluster.kind, marked), []).append(
+            cluster.achieved_bps
+        )
+    for place_of, rates in on.items():
+        yield "cluster_burst_active", (place_of, len(rates))
+        yield "cluster_burst_bytes_per_second", (place_of, sum(rates) / 8)
+    for of, count in snapshot.cluster_burst_counts.items():
+        yield "cluster_bursts_total", (of, count)
+    expected: dict[tuple[str, str, str], int] = {}
+    for cluster in snapshot.forecasts:
+        if cluster.next_start_time_ns is not None:
+            where = (cluster.site, cluster.lane, cluster.kind)
+            expected[where] = min(expected.get(where, cluster.next_start_time_ns), cluster.next_start_time_ns)
+    for where, time_ns in expected.items():
+        yield "cluster_burst_next_start_timestamp_seconds", (where, time_ns * NS)
+    yield "collector_burst_reads_waited_out_total", ((), snapshot.burst_steps_waited_out)
+    if snapshot.burst_score is not None:
+        yield from _score(snapshot.burst_score)
+
+
+def _score(score: BurstScore) -> Iterator[tuple[str, Sample]]:
+    for name, ratio in (("burst_precision_ratio", score.precision_ratio), ("burst_recall_ratio", score.recall_ratio)):
+        if ratio is not None:
+            yield name, ((), ratio)
+    for quantile, error_ns in (("0.5", score.start_error_median_ns), ("0.9", score.start_error_p90_ns)):
+        if error_ns is not None:
+            yield "burst_start_error_seconds", ((quantile,), error_ns * NS)
+
+
 def agents(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
     for node in scrape.nodes:
         labels = (node.name, node.site, node.rack)
@@ -196,7 +235,7 @@ def delay_histograms(scrape: Scrape) -> Iterator[tuple[str, str]]:
         yield metric.name, f"{metric.full_name}_count{{{labels}}} {total}"
 
 
-PARTS: tuple[Part, ...] = (round_trips, throughput, incidents, nics, agents, collector_itself, delay_histograms)
+PARTS: tuple[Part, ...] = (round_trips, throughput, incidents, nics, bursts, agents, collector_itself, delay_histograms)
 
 
 class Exporter:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from rich.console import Console
@@ -84,6 +85,49 @@ def _during(item: Item) -> str:
     if not item["during"]:
         return ""
     return f"{item['during']} {(item['burst_id'] or '')[:12]}"
+
+
+def seconds(ns: int | None) -> str:
+    """``12.0 s``; shorter than a tenth in milliseconds."""
+    if ns is None:
+        return "–"
+    return f"{ns / 1e9:.1f} s" if ns >= 100_000_000 or not ns else f"{ns / 1e6:.1f} ms"
+
+
+def _lasted(item: Item) -> str:
+    if item["end_time"] is None:
+        return "on"
+    start, end = (datetime.fromisoformat(item[name]) for name in ("start_time", "end_time"))
+    return f"{(end - start).total_seconds():.1f} s"
+
+
+def _highest(item: Item) -> str:
+    return rate(max((member["peak_bps"] for member in item["members"]), default=None))
+
+
+def _said_by(item: Item) -> str:
+    if not item["marked"]:
+        return "counters alone"
+    step = f" step {item['step']}" if item["step"] is not None else ""
+    return f"job {item['job']}{step}" if item["job"] else f"a mark{step}"
+
+
+def _next_burst(item: Item) -> str:
+    if item["next_start_time"] is None:
+        return "–"
+    return f"{when(item['next_start_time'])} ±{seconds(item['interval_spread_ns'])} ({item['intervals']} intervals)"
+
+
+def burst_score(score: Item) -> str:
+    """The line below the bursts: how well they agree with what trainers said."""
+    if not score["events"] and not score["detections"]:
+        return "against marks: nobody marked anything in this time"
+    return (
+        f"against marks: precision {percent(score['precision_ratio'], 0)}"
+        f" ({score['detections_marked']} of {score['detections']} bursts),"
+        f" recall {percent(score['recall_ratio'], 0)} ({score['events_detected']} of {score['events']} marked),"
+        f" start error {seconds(score['start_error_median_ns'])} median, {seconds(score['start_error_p90_ns'])} p90"
+    )
 
 
 def _node_state(item: Item) -> str:
@@ -188,6 +232,22 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("closed", lambda item: when(item["closed_time"]) if item["closed_time"] else "open"),
         Column("during", _during),
         Column("what", lambda item: item["summary"]),
+    ),
+    "bursts": (
+        Column("start", lambda item: when(item["start_time"])),
+        Column("lasted", _lasted, right=True),
+        Column("what", lambda item: item["kind"]),
+        Column("who", lambda item: f"{item['scope']} {item['name']}"),
+        Column("lane", lambda item: item["lane"]),
+        Column("nodes", lambda item: str(len(item["nodes"])), right=True),
+        Column("volume", lambda item: size(item["bytes"]), right=True),
+        Column("rate", lambda item: rate(item["achieved_bps"]), right=True),
+        Column("peak of a NIC", _highest, right=True),
+        Column("slowest", lambda item: f"{item['slowest_node']} {rate(item['slowest_bps'])}"),
+        Column("start spread", lambda item: seconds(item["start_spread_ns"]), right=True),
+        Column("±", lambda item: seconds(item["error_ns"]), right=True),
+        Column("said by", _said_by),
+        Column("next", _next_burst),
     ),
     "marks": (
         Column("time", lambda item: when(item["time"])),

@@ -16,7 +16,7 @@ from typing import Any
 from bandwitness.v1.plan_pb2 import SlotPurpose, WindowKind
 from bandwitness.v1.record_pb2 import BatchClass, GapReason, MarkPhase, Protocol, RunOutcome, RunRole
 from collector.analysis.accounting import doubts
-from collector.model import Attempt, Incident
+from collector.model import Attempt, BurstEvent, Incident
 
 MAX_PAGE = 10_000
 DEFAULT_PAGE = 1_000
@@ -118,6 +118,8 @@ def item(row: Any) -> dict[str, Any]:
         rest = {field.name: getattr(row, field.name) for field in dataclasses.fields(row) if field.name != "slot"}
         shown = {name: _value(name, value) for name, value in rest.items()}
         return item(row.slot) | shown | {"left_out": left_out(row)}
+    if isinstance(row, BurstEvent):
+        return _fields(row.burst) | {"members": [item(member) for member in row.members]}
     if isinstance(row, Incident):
         told = {"during": str(row.values.get("during", "")), "burst_id": row.values.get("burst_id")}
         return _fields(row) | told
@@ -150,16 +152,16 @@ def page(
     return chosen, make_cursor(key(chosen[-1])) if more else None
 
 
-def make_cursor(key: str) -> str:
-    """Text for ``next`` that stands for the place behind a key."""
-    return base64.urlsafe_b64encode(key.encode()).decode()
+def make_cursor(text: str) -> str:
+    """A place in the order, in a form that says nothing to people."""
+    return base64.urlsafe_b64encode(text.encode()).decode()
 
 
 def read_cursor(cursor: str) -> str:
-    """The key again.
+    """The place again.
 
     Raises:
-        BadQueryError: a cursor that ``make_cursor`` did not make.
+        BadQueryError: not one that ``make_cursor`` made.
     """
     try:
         return base64.b64decode(cursor, altchars=b"-_", validate=True).decode()

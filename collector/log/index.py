@@ -29,6 +29,7 @@ CREATE TABLE IF NOT EXISTS headers (
   record_count INTEGER NOT NULL, quarantine TEXT NOT NULL,
   complete INTEGER NOT NULL DEFAULT 1);
 CREATE INDEX IF NOT EXISTS headers_chain ON headers (chain, seq);
+CREATE INDEX IF NOT EXISTS headers_events ON headers (chain, last_event_time_ns);
 """
 _INSERT = """
 INSERT INTO headers SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13 WHERE NOT EXISTS (
@@ -151,6 +152,20 @@ class Index:
     def last_position(self) -> int:
         """Of the newest entry; 0 in an empty log."""
         return int(self._connection.execute("SELECT coalesce(max(position), 0) FROM headers").fetchone()[0])
+
+    def of_events(
+        self, agent_id: str, batch_class: int, span: tuple[int, int], after: tuple[int, int], limit: int
+    ) -> list[tuple[int, Place]]:
+        """Entries of an agent that stand in their chains and whose newest event lies in ``[from, to)``: by that time,
+        those behind ``after`` (time and position). Gives back the time with each."""
+        query = (
+            f"{_PLACE.replace('SELECT', 'SELECT last_event_time_ns,', 1)}"
+            " WHERE agent_id = ? AND class = ? AND quarantine = ''"
+            " AND last_event_time_ns >= ? AND last_event_time_ns < ? AND (last_event_time_ns, position) > (?, ?)"
+            " ORDER BY last_event_time_ns, position LIMIT ?"
+        )
+        rows = self._connection.execute(query, (agent_id, batch_class, *span, *after, limit))
+        return [(row[0], Place(*row[1:])) for row in rows]
 
     def ends(self) -> dict[str, int]:
         """Per file: where the last indexed frame ends."""

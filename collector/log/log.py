@@ -146,6 +146,12 @@ class Log:
         """Entries of one chain with numbers below ``before_seq``, newest first. Any thread."""
         return self._reader.newest_of(key, before_seq, limit)
 
+    def of_events(
+        self, agent_id: str, batch_class: int, span: tuple[int, int], after: tuple[int, int], limit: int
+    ) -> tuple[list[LogEntry], tuple[int, int] | None]:
+        """Entries of an agent by event time, and where to go on; see ``LogReader.of_events``. Any thread."""
+        return self._reader.of_events(agent_id, batch_class, span, after, limit)
+
     def kept(self, key: ChainKey, seq: int) -> list[Kept]:
         """Each durable entry with this number, in order. Any thread."""
         return self._reader.kept(key, seq)

@@ -54,6 +54,17 @@ class LogReader:
             entries = self._read(self._index.newest_of(key, before_seq, limit))
         return sorted(entries, key=lambda entry: -entry.seq)
 
+    def of_events(
+        self, agent_id: str, batch_class: int, span: tuple[int, int], after: tuple[int, int], limit: int
+    ) -> tuple[list[LogEntry], tuple[int, int] | None]:
+        """Entries of an agent that stand in their chains and whose newest event lies in ``[from, to)``, by that time
+        and position, behind ``after``; and where to go on, None at the end. What cannot be read is left out."""
+        with self._lock:
+            places = self._index.of_events(agent_id, batch_class, span, after, limit)
+            entries = {entry.position: entry for entry in self._read([place for _, place in places])}
+        ordered = [entries[place.position] for _, place in places if place.position in entries]
+        return ordered, (places[-1][0], places[-1][1].position) if len(places) == limit else None
+
     def kept(self, key: ChainKey, seq: int) -> list[Kept]:
         """Each entry with this number, in order."""
         with self._lock:

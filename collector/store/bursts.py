@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, select
 
-from collector.model import Burst, ClusterBurst
+from collector.model import Burst, BurstEvent, ClusterBurst
 from collector.store import tables
 from collector.store.rows import Values, dump
 
@@ -51,6 +51,42 @@ def clusters_between(
 def bursts_between(connection: Connection, from_ns: int, to_ns: int, *, active_only: bool = False) -> list[Burst]:
     """Bursts of single NICs that were on at some time in ``[from, to)``, oldest first."""
     return [read_burst(row) for row in _rows(connection, tables.bursts, (from_ns, to_ns), active_only)]
+
+
+def events_between(connection: Connection, from_ns: int, to_ns: int, *, active_only: bool = False) -> list[BurstEvent]:
+    """Cluster bursts with their members, and bursts of single nodes; those on at some time in ``[from, to)``."""
+    clusters = clusters_between(connection, from_ns, to_ns, active_only=active_only)
+    members = bursts_of(connection, clusters)
+    found = [BurstEvent(cluster, [members[key] for key in cluster.members if key in members]) for cluster in clusters]
+    single = bursts_between(connection, from_ns, to_ns, active_only=active_only)
+    return [*found, *(_alone(burst) for burst in single if not burst.cluster_id)]
+
+
+def _alone(burst: Burst) -> BurstEvent:
+    ended = burst.end_time_ns is not None
+    shown = ClusterBurst(
+        burst_id=burst.burst_id,
+        scope="node",
+        name=burst.node,
+        site="",
+        lane=burst.lane,
+        kind=burst.kind,
+        start_time_ns=burst.start_time_ns,
+        end_time_ns=burst.end_time_ns,
+        opened_time_ns=burst.opened_time_ns,
+        last_time_ns=burst.last_time_ns,
+        error_ns=burst.error_ns,
+        start_spread_ns=0,
+        end_spread_ns=0 if ended else None,
+        bytes=burst.bytes,
+        achieved_bps=burst.mean_bps,
+        nodes=(burst.node,),
+        members=(burst.burst_id,),
+        slowest_node=burst.node,
+        slowest_bps=burst.mean_bps,
+        marked=False,
+    )
+    return BurstEvent(shown, [burst])
 
 
 def bursts_of(connection: Connection, clusters: list[ClusterBurst]) -> dict[str, Burst]:

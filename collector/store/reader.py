@@ -18,6 +18,7 @@ from collector.model import (
     Alert,
     Attempt,
     Burst,
+    BurstEvent,
     ClusterBurst,
     GapRow,
     Incident,
@@ -126,6 +127,11 @@ class Reader:
         """Bursts of single NICs that were on at some time in ``[from, to)``, oldest first."""
         with self._engine.begin() as connection:
             return bursts.bursts_between(connection, from_ns, to_ns, active_only=active_only)
+
+    def burst_events(self, from_ns: int, to_ns: int, active_only: bool = False) -> list[BurstEvent]:
+        """Cluster bursts and bursts of single nodes that were on at some time in ``[from, to)``."""
+        with self._engine.begin() as connection:
+            return bursts.events_between(connection, from_ns, to_ns, active_only=active_only)
 
     def counter_sets(self) -> list[bytes]:
         """Definitions of all counter sets."""

@@ -8,10 +8,14 @@ from starlette.testclient import TestClient
 
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO
 from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE
-from collector.export.http import DAY_NS, Sources, create_app
+from collector.export.http import Sources, create_app
+from collector.export.queries import DAY_NS
 from collector.model import (
     AccountingRow,
     Attempt,
+    Burst,
+    BurstEvent,
+    ClusterBurst,
     Element,
     EndpointRow,
     GapRow,
@@ -22,8 +26,10 @@ from collector.model import (
     PathStatus,
     PortLoss,
     RoundTripWindow,
+    SeriesPoint,
     Source,
 )
+from tests.fakes.bursts import BURST, CLUSTER, T0
 
 # As Prometheus 2.42 sends it.
 PROMETHEUS_2 = (
@@ -85,6 +91,17 @@ class Rows:
         labels = {"slurm_job_id": "77"}
         return [MarkRow(source, "a", 10**18, None, 1, "checkpoint", "llm", 500, 2**30, 3, labels, 1000, 4242)]
 
+    def cluster_bursts(self, from_ns: int, to_ns: int) -> Sequence[ClusterBurst]:
+        self.asked.append(("cluster_bursts", from_ns, to_ns))
+        return [CLUSTER]
+
+    def bursts(self, from_ns: int, to_ns: int) -> Sequence[Burst]:
+        return [BURST]
+
+    def burst_events(self, from_ns: int, to_ns: int, active_only: bool) -> Sequence[BurstEvent]:
+        self.asked.append(("bursts", from_ns, to_ns, active_only))
+        return [BurstEvent(CLUSTER, [BURST])]
+
     def timetable(self, from_ns: int, to_ns: int) -> Sequence[Attempt]:
         self.asked.append(("timetable", from_ns, to_ns))
         return []
@@ -103,13 +120,20 @@ def client(rows: Rows) -> TestClient:
     return make(rows)
 
 
+def series(node: str, nic: str, from_ns: int, to_ns: int, limit: int) -> tuple[list[SeriesPoint], bool]:
+    """A point each second for three seconds."""
+    assert (node, nic) == ("a", "eth0")
+    times = [time_ns for time_ns in range(T0, T0 + 3 * 10**9, 10**9) if from_ns <= time_ns < to_ns]
+    return [SeriesPoint(time_ns, 10**9, 1000, 10**6, 8e3, 8e6) for time_ns in times[:limit]], len(times) > limit
+
+
 def make(
     rows: Rows,
     metrics: Callable[..., str] = lambda openmetrics: f"up {int(openmetrics)}\n",
     health: Callable[[], Mapping[str, str]] = lambda: {"log": "ok"},
     warnings: Callable[[], Mapping[str, str]] = dict,
 ) -> TestClient:
-    sources = Sources(rows, metrics, health, lambda row: replace(row, connected=True), warnings)
+    sources = Sources(rows, metrics, health, lambda row: replace(row, connected=True), warnings, series)
     return TestClient(create_app(sources), raise_server_exceptions=False)
 
 
@@ -252,3 +276,36 @@ def test_marks_are_shown_with_names_and_utc_times(client: TestClient) -> None:
     )
     assert (item["step"], item["bytes"], item["rank"], item["said_time"]) == (500, 2**30, 3, None)
     assert item["labels"] == {"slurm_job_id": "77"}
+
+
+def test_bursts_are_shown_with_their_members(client: TestClient, rows: Rows) -> None:
+    (item,) = client.get("/api/v1/bursts?from=2026-12-01T00:00:00Z&to=2026-12-02T00:00:00Z&active=true").json()["items"]
+    assert (item["scope"], item["name"], item["kind"], item["marked"], item["step"]) == (
+        "job",
+        "llm",
+        "save",
+        True,
+        500,
+    )
+    assert (item["start_time"], item["next_start_time"]) == ("2026-12-01T00:10:00Z", "2026-12-01T00:20:00Z")
+    (member,) = item["members"]
+    assert (member["node"], member["nic"], member["bytes"], member["end_time"]) == ("a", "eth0", 10**9, None)
+    assert rows.asked[-1] == ("bursts", 1_796_083_200 * 10**9, 1_796_169_600 * 10**9, True)
+
+
+def test_the_score_of_bursts_is_one_object(client: TestClient) -> None:
+    score = client.get("/api/v1/bursts/score?from=2026-12-01T00:00:00Z&to=2026-12-02T00:00:00Z").json()
+    assert (score["detections"], score["precision_ratio"], score["events"]) == (1, 0.0, 1)
+
+
+def test_a_series_is_given_page_by_page(client: TestClient) -> None:
+    asked = "/api/v1/series?node=a&nic=eth0&from=2026-12-01T00:00:00Z&to=2026-12-01T00:01:00Z&limit=2"
+    first = client.get(asked).json()
+    assert [item["time"] for item in first["items"]] == ["2026-12-01T00:00:00Z", "2026-12-01T00:00:01Z"]
+    assert first["items"][0]["transmit_bps"] == 8e6
+    second = client.get(f"{asked}&cursor={first['next']}").json()
+    assert [item["time"] for item in second["items"]] == ["2026-12-01T00:00:02Z"]
+    assert second["next"] is None
+    refused = client.get(f"{asked}&cursor=bm9uc2Vuc2U=")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad_query")
+    assert client.get("/api/v1/series?node=a").status_code == 400

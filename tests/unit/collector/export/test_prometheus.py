@@ -18,6 +18,7 @@ from collector.ingest import Sessions
 from collector.log import Log
 from collector.model import Element, EndpointRow, Incident, NodeRow, PathStatus, SelfCheckStatus, ThroughputStatus
 from collector.vocabulary import METRICS
+from tests.fakes.bursts import BURST, CLUSTER, SCORE
 
 A = EndpointRow("a", "eth0", "198.18.1.1", "rail0")
 B = EndpointRow("b", "eth0", "198.18.1.2", "rail0")
@@ -43,6 +44,13 @@ SNAPSHOT = Snapshot(
     attempts={("a", "b", "rail0", "refused"): 6},
     incidents=(Incident("x", "loss", 1, Element("uplink", "r1"), "critical", 1, None, 2, "", {}),),
     nics=(NicStatus("a", "eth0", 10**18, 1000, 2000, None, 125e6, None, 0, errors={"rx_dropped": 7}),),
+    open_bursts=(BURST,),
+    open_clusters=(CLUSTER, CLUSTER),
+    forecasts=(CLUSTER,),
+    burst_counts={("storage", "save"): 3},
+    burst_bytes={("storage", "save"): 5000},
+    cluster_burst_counts={("rack", "storage", "save", "no"): 2},
+    burst_score=SCORE,
     batches={"evidence": 12},
     quarantined={"gap": 1},
     lag_ns=1_500_000_000,
@@ -77,6 +85,16 @@ def test_figures_in_base_units() -> None:
         f"path_loaded{{{PATH}icmp_echo}}": 0,
         f"offpeak_throughput_bytes_per_second{{{PATH}tcp_throughput}}": 22.5e6,
         "throughput_tests_total{src=a,dst=b,lane=rail0,outcome=refused}": 6,
+        "burst_active{node=a,nic=eth0,lane=storage,kind=save}": 1,
+        "bursts_total{lane=storage,kind=save}": 3,
+        "burst_bytes_total{lane=storage,kind=save}": 5000,
+        "cluster_burst_active{site=s,scope=job,lane=storage,kind=save,marked=yes}": 2,
+        "cluster_burst_bytes_per_second{site=s,scope=job,lane=storage,kind=save,marked=yes}": 2e8,
+        "cluster_bursts_total{scope=rack,lane=storage,kind=save,marked=no}": 2,
+        "cluster_burst_next_start_timestamp_seconds{site=s,lane=storage,kind=save}": 1_796_084_400,
+        "burst_precision_ratio{}": 0.9,
+        "burst_recall_ratio{}": 0.75,
+        "burst_start_error_seconds{quantile=0.9}": 0.9,
         "incident_active{rule=loss,severity=critical,kind=uplink,element=r1,during=}": 1,
         "nic_transmit_bytes_total{node=a,nic=eth0}": 2000,
         "nic_transmit_peak_bytes_per_second{node=a,nic=eth0}": 125e6,

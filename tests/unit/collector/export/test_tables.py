@@ -11,10 +11,11 @@ from rich.console import Console
 from bandwitness.v1.plan_pb2 import SLOT_PURPOSE_PAIR, WINDOW_KIND_PEAK
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_TCP_THROUGHPUT, RUN_OUTCOME_REFUSED
 from collector.export import views
-from collector.export.tables import COLUMNS, build, delay, rate, show, size
+from collector.export.tables import COLUMNS, build, burst_score, delay, rate, show, size
 from collector.model import (
     AccountingRow,
     Attempt,
+    BurstEvent,
     Element,
     EndpointRow,
     GapRow,
@@ -30,6 +31,7 @@ from collector.model import (
     Source,
     ThroughputStatus,
 )
+from tests.fakes.bursts import BURST, CLUSTER, SCORE
 
 A = EndpointRow("a", "eth0", "198.18.1.1", "rail0")
 B = EndpointRow("b", "eth0", "198.18.1.2", "rail0")
@@ -78,6 +80,10 @@ ROWS: Mapping[str, Sequence[Any]] = {
     "gaps": [
         GapRow(SAID, 2, 1, SECOND, 61 * SECOND, 70, "spool over its limit", "a"),
         GapRow(SAID, 1, 1, SECOND, 61 * SECOND, None, "", "a"),
+    ],
+    "bursts": [
+        BurstEvent(CLUSTER, [BURST]),
+        BurstEvent(replace(CLUSTER, marked=False, next_start_time_ns=None, end_time_ns=CLUSTER.last_time_ns), [BURST]),
     ],
     "marks": [
         MarkRow(SAID, "a", SECOND, None, 1, "checkpoint", "llm", 500, 2**30, 3, {"k": "v"}),
@@ -172,3 +178,20 @@ def test_a_gap_says_why_and_how_much_where_that_is_known() -> None:
     limit, restart = shown("gaps")
     assert limit[:6] == ["a", "evidence", "1970-01-01 00:00:01Z", "1970-01-01 00:01:01Z", "spool_limit", "70"]
     assert restart[4:] == ["restart", "–", ""]
+
+
+def test_a_burst_says_who_how_much_and_when_the_next_one_comes() -> None:
+    told = [column.value(views.item(ROWS["bursts"][0])) for column in COLUMNS["bursts"]]
+    assert told == [
+        "2026-12-01 00:10:00Z", "on", "save", "job llm", "storage", "3", "953.7 MiB", "800.0 Mbit/s", "900.0 Mbit/s",
+        "a 800.0 Mbit/s", "0.3 s", "1.0 s", "job llm step 500", "2026-12-01 00:20:00Z ±4.0 s (5 intervals)",
+    ]  # fmt: skip
+    ended = [column.value(views.item(ROWS["bursts"][1])) for column in COLUMNS["bursts"]]
+    assert (ended[1], ended[12], ended[13]) == ("10.0 s", "counters alone", "–")
+
+
+def test_the_score_is_a_line() -> None:
+    assert burst_score(views.item(SCORE)) == (
+        "against marks: precision 90 % (9 of 10 bursts), recall 75 % (9 of 12 marked),"
+        " start error 0.5 s median, 0.9 s p90"
+    )
