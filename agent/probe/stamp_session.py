@@ -147,6 +147,19 @@ class Session:
             self.ttl = reply.sender_ttl
         return True
 
+    def last_replied_ns(self) -> int:
+        """When the newest packet was sent that has a reply; 0: none is known."""
+        return max((sent.monotonic_ns for sent in self._sent.values() if sent.answered), default=0)
+
+    def unanswered(self, deadline_ns: int) -> Iterator[Sent]:
+        """Packets sent up to then that ``settle`` would take for lost."""
+        for number in range(self._settled, self._next):
+            sent = self._sent[number]
+            if sent.monotonic_ns > deadline_ns:
+                return
+            if not sent.answered and not sent.refused:
+                yield sent
+
     def settle(self, deadline_ns: int) -> Iterator[OneWayLoss]:
         """Packets sent up to then are resolved: which way those were lost that lie between two that came back."""
         while self._settled < self._next:

@@ -11,6 +11,7 @@ from random import Random
 from agent.clock import Anchor, Clock
 from agent.probe.binding import socket_address
 from agent.probe.matching import RoundTripTable
+from agent.probe.stamp_absence import Absences
 from agent.probe.stamp_packet import (
     PacketError,
     Reply,
@@ -54,6 +55,7 @@ class StampWire:
         self._opener = opener
         self._random = random
         self._by_remote: dict[tuple[PortSource, Remote], list[Session]] = {}
+        self._absent: dict[Remote, Absences] = {}  # peers that have said since they were planned: no reflector here
 
     def send(self, slot: int, path: StampPath, now: Anchor) -> Link | None:
         """The path's next packet; a refusal is recorded. Returns the socket to read, None where none was used."""
@@ -104,7 +106,10 @@ class StampWire:
     def settle(self, monotonic_ns: int, slack_ns: int) -> None:
         """All packets whose waiting time and ``slack_ns`` have passed are resolved."""
         for session in self.sessions.values():
-            for loss in session.settle(monotonic_ns - session.path.waiting_ns - slack_ns):
+            deadline_ns = monotonic_ns - session.path.waiting_ns - slack_ns
+            if session.path.stateful and session.remote in self._absent:
+                self._excuse(session, self._absent[session.remote], deadline_ns)
+            for loss in session.settle(deadline_ns):
                 if len(self.losses) < MAX_ONE_WAY:
                     self.losses.append(loss)
                 else:
@@ -118,6 +123,8 @@ class StampWire:
             self.close(source)
         for source in self.broken.keys() - sources:
             del self.broken[source]
+        for remote in self._absent.keys() - {session.remote for session in self.sessions.values()}:
+            del self._absent[remote]
 
     def close(self, source: PortSource) -> None:
         """Gives up one socket. Its sessions end: what is still out is lost, and what is sent next begins anew."""
@@ -198,6 +205,8 @@ class StampWire:
     def _replied(self, session: Session, sent: Sent, reply: Reply, arrived: Arrived, now: Anchor) -> None:
         _, _, stamp_ns, hop_limit = arrived
         first = session.answered(sent, reply)
+        if self._absent and session.remote in self._absent:
+            self._absent[session.remote].replied(sent.monotonic_ns)
         kept_ns = residence_ns(reply)
         # Without a delay it still came back, so it was not lost. How long it took cannot be said.
         nonsense = stamp_ns is not None and (kept_ns is None or kept_ns > stamp_ns - sent.wall_ns)
@@ -227,9 +236,19 @@ class StampWire:
             sent.refused = not sent.answered
             if session.path.stateful and (report.origin, report.icmp_type, report.icmp_code) in _PORT_UNREACHABLE:
                 self._table.unreachable(session.slot, sent.sequence, outcome=_SEND_FAILED)
+                of_peer = (each for source in self.links for each in self._by_remote.get((source, remote), ()))
+                replied_ns = max(each.last_replied_ns() for each in of_peer)
+                self._absent.setdefault(remote, Absences()).refused(sent.monotonic_ns, replied_ns)
             else:
                 self._table.unreachable(session.slot, sent.sequence)
             return
+
+    def _excuse(self, session: Session, absences: Absences, deadline_ns: int) -> None:
+        """What found no reflector, though its host did not say so of this very packet."""
+        for sent in session.unanswered(deadline_ns):
+            if absences.cover(sent.monotonic_ns):
+                sent.refused = True
+                self._table.unreachable(session.slot, sent.sequence, outcome=_SEND_FAILED)
 
     def _quoted(self, link: Link, quoted: bytes, remote: Remote) -> Iterator[tuple[Session, Sent]]:
         for session in self._by_remote.get((link.source, remote), ()):

@@ -34,6 +34,8 @@ class FakeReflector:
     knows_ssid: bool = True
     copies: int = 1  # of each reply
     refuses: bool = False  # no such port: an ICMP error
+    refusals_ns: int = 0  # between two that its host sends, after the first; what is not refused has no answer
+    refused_ns: int | None = None  # when it last did, monotonic
     damage: Callable[[bytes], bytes] = bytes
     answers_from: Remote | None = None
     counts: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -118,6 +120,10 @@ class FakeSenderSocket:
         if reflector is None:
             return len(packet)
         if reflector.refuses:
+            last_ns = reflector.refused_ns
+            if last_ns is not None and monotonic_ns - last_ns < reflector.refusals_ns:
+                return len(packet)
+            reflector.refused_ns = monotonic_ns
             report = ErrorReport(ORIGIN_ICMP, errno.ECONNREFUSED, 3, 3, 0, None)
             self.errors.append((packet, remote, report))
             return len(packet)

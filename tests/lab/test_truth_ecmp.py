@@ -48,6 +48,7 @@ class Story:
     """What was done, and what was said of it."""
 
     hashed: set[int] = field(default_factory=set)  # source ports of the near host that the kernel says go the bad way
+    hashed_back: set[int] = field(default_factory=set)  # ports of the far host whose replies go the bad way
     seen: set[int] = field(default_factory=set)  # those that were met there
     began_s: float = field(default_factory=time.time)
     pairs: Sequence[Item] = ()  # over whole windows, while it was lossy
@@ -57,6 +58,9 @@ class Story:
     too_large: int = 0
     tests: Sequence[Item] = ()
     paths: Sequence[Item] = ()
+    at_the_start: dict[str, dict[str, int]] = field(default_factory=dict)  # by host and outcome, before any fault
+    outcomes_before: dict[str, int] = field(default_factory=dict)  # before the far agent was killed
+    outcomes_after: dict[str, int] = field(default_factory=dict)
     echo: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # windows of echo paths in which tests ran
 
     def pair(self, src: str) -> Item:
@@ -117,10 +121,10 @@ def met_on_the_bad_way(lab: Lab) -> tuple[set[int], int]:
     return {int(port) for port in re.findall(r"\d+", elements[1])}, int(count[1])
 
 
-def hashed_to_the_bad_way(lab: Lab, ports: Sequence[int]) -> set[int]:
-    """What the kernel's own route lookup says of each source port."""
-    ask = f"route get {FAR.address} from {NEAR.address} iif l0 ipproto udp dport {REFLECTOR} sport"
-    found = {port: lab.run(EDGES[0], ["ip", "-j", *ask.split(), str(port)]) for port in ports}
+def hashed_to_the_bad_way(lab: Lab, flow: str, ports: Sequence[int]) -> set[int]:
+    """Which of the far host's or near host's ports, by the kernel's own route lookup."""
+    ask = f"route get {FAR.address} from {NEAR.address} iif l0 ipproto udp {flow}"
+    found = {port: lab.run(EDGES[0], ["ip", "-j", *ask.format(port).split()]) for port in ports}
     return {port for port, answer in found.items() if json.loads(answer)[0]["dev"] == BAD}
 
 
@@ -145,16 +149,27 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     story = Story()
     with Lab(TOPOLOGY) as lab:
         lab.run(None, ["sh"], text="\n".join(["set -eu", *routers(), ""]))
-        for host in TOPOLOGY.hosts:  # until its reflector is there, a host says so of each packet
-            lab.run(host.name, ["sysctl", "-qw", "net.ipv4.icmp_ratelimit=0"])
         with Installation(lab, tmp_path_factory.mktemp("ecmp"), evening, MEASURING) as installation:
-            lose_on_the_bad_way(lab)
             installation.start_collector()
             installation.start_agents()
+            look_at_the_start(installation, story)
+            lose_on_the_bad_way(lab)
             look_at_the_loss(installation, story)
             swallow_large_packets(lab)
             look_at_the_tests(installation, story)
+            stop_the_far_agent(installation, story)
         yield story
+
+
+def look_at_the_start(installation: Installation, story: Story) -> None:
+    """One agent is there before the other one's reflector is."""
+
+    def replied() -> bool:
+        story.at_the_start = {host.name: outcomes(installation, host.name) for host in TOPOLOGY.hosts}
+        return all(found.get("replied", 0) > 10 * PORTS for found in story.at_the_start.values())
+
+    wait_for("replies", replied, within=20)
+    story.began_s = time.time()
 
 
 def look_at_the_loss(installation: Installation, story: Story) -> None:
@@ -180,7 +195,8 @@ def look_at_the_loss(installation: Installation, story: Story) -> None:
     installation.lab.run(EDGES[1], ["nft", "insert", "rule", "netdev", "bad", "arriving", "accept"])
     story.seen, story.dropped = met_on_the_bad_way(installation.lab)
     ports = [port["source_port"] for port in story.pair(NEAR.name)["ports"]]
-    story.hashed = hashed_to_the_bad_way(installation.lab, ports)
+    story.hashed = hashed_to_the_bad_way(installation.lab, f"sport {{}} dport {REFLECTOR}", ports)
+    story.hashed_back = hashed_to_the_bad_way(installation.lab, f"sport {REFLECTOR} dport {{}}", ports)
 
 
 def pairs(installation: Installation, story: Story, *, whole_windows: bool) -> Sequence[Item]:
@@ -191,7 +207,11 @@ def pairs(installation: Installation, story: Story, *, whole_windows: bool) -> S
         starts = [path["window_start_time"] for path in paths]
         if len(paths) < 2 * PORTS or None in starts:
             return ()
-        span["to"] = rfc3339(min(seconds(start) for start in starts) + 10)
+        to_s = min(seconds(start) for start in starts) + 10
+        from_s = -(-story.began_s // 10) * 10
+        if to_s <= from_s:
+            return ()
+        span = {"from": rfc3339(from_s), "to": rfc3339(to_s)}
     found = installation.items("pairs", **span)
     return found if len(found) == 2 else ()
 
@@ -215,6 +235,23 @@ def look_at_the_tests(installation: Installation, story: Story) -> None:
         return all(any(row["loaded_by"] is not None for row in rows) for rows in story.echo.values())
 
     wait_for("windows of the time of the tests", stored, within=20)
+
+
+def stop_the_far_agent(installation: Installation, story: Story) -> None:
+    story.outcomes_before = outcomes(installation)
+    installation.kill_agent(FAR.name)
+
+    def measured() -> bool:
+        story.outcomes_after = outcomes(installation)
+        return story.outcomes_after["send_failed"] - story.outcomes_before["send_failed"] > 20 * PORTS
+
+    wait_for("two seconds of packets without a reflector", measured, within=20)
+
+
+def outcomes(installation: Installation, name: str = NEAR.name) -> dict[str, int]:
+    """Packets of a host, echo and STAMP, by outcome."""
+    pattern = rf'^bandwitness_probe_outcomes_total\{{src="{name}",outcome="(\w+)"\}} (\d+)'
+    return {outcome: int(count) for outcome, count in re.findall(pattern, installation.metrics(), re.M)}
 
 
 # ---------------------------------------------------------------- one bad member
@@ -245,17 +282,22 @@ def test_every_packet_that_was_dropped_is_in_the_direction_it_was_dropped_in(sto
 
 
 def test_the_incident_says_a_stable_subset_of_ports_and_which(story: Story) -> None:
-    (told,) = [one for one in story.incidents if one["element"]["name"].startswith(f"{NEAR.name}/")]
-    values = told["values"]
-    assert values["ports_pattern"] == "some"
-    assert {int(port) for port in values["lossy_ports"].split()} == story.hashed
-    assert values["ports_lossy"] == len(story.hashed) < values["ports_probed"]
+    told = [one for one in story.incidents if one["element"]["name"].startswith(f"{NEAR.name}/")]
+    assert told
+    for incident in told:
+        values = incident["values"]
+        both_ways = incident["element"]["kind"] == "pair"  # a port is the same whoever sends from it
+        bad = story.hashed | story.hashed_back if both_ways else story.hashed
+        assert values["ports_pattern"] == "some"
+        assert {int(port) for port in values["lossy_ports"].split()} == bad
+        assert values["ports_lossy"] == len(bad) < values["ports_probed"]
 
 
-def test_nothing_but_the_two_ways_of_the_pair_is_blamed(story: Story) -> None:
-    """The far host's replies go the bad way too, each by the hash of its own ports."""
+def test_nothing_but_the_pair_is_blamed(story: Story) -> None:
+    """One way or both: the far host's replies go the bad way too, each by the hash of its own ports."""
+    near, far = (f"{host.name}/d0" for host in (NEAR, FAR))
     names = {incident["element"]["name"] for incident in story.incidents}
-    assert names <= {f"{a.name}/d0>{b.name}/d0#stamp" for a, b in ((NEAR, FAR), (FAR, NEAR))}
+    assert names <= {f"{near}>{far}#stamp", f"{far}>{near}#stamp", f"{near}|{far}"}
 
 
 # ---------------------------------------------------------------- case 11
@@ -279,3 +321,18 @@ def test_case_11_small_packets_pass_meanwhile(story: Story) -> None:
     for rows in story.echo.values():
         assert sum(row["sent"] for row in rows) > 0
         assert sum(row["lost"] + row["unreachable"] + row["corrupt"] for row in rows) == 0
+
+
+# ---------------------------------------------------------------- an agent that is not there
+
+
+def test_agents_that_start_one_after_the_other_lose_nothing(story: Story) -> None:
+    for found in story.at_the_start.values():
+        assert found["lost"] == found["unreachable"] == found["corrupt"] == 0
+
+
+def test_a_reflector_that_is_gone_is_our_failure_and_no_loss(story: Story) -> None:
+    """Its host answers one in a hundred of the packets with ICMP "port unreachable", which speaks for the others."""
+    for outcome in ("lost", "unreachable", "corrupt"):
+        assert story.outcomes_after[outcome] == story.outcomes_before[outcome]
+    assert story.outcomes_after["replied"] > story.outcomes_before["replied"]  # echo: the host itself is there

@@ -300,6 +300,58 @@ def test_forged_icmp_errors_change_nothing() -> None:
     assert set(bench.outcomes()) == {REPLIED}
 
 
+def test_few_refusals_speak_for_all_packets_that_found_no_reflector() -> None:
+    """Linux sends one a second to each host: the others must not look lost."""
+    ports = [path(port) for port in range(61_000, 61_008)]
+    bench = Bench(*ports)
+    bench.reflector.refusals_ns = SECOND
+    bench.pass_time(5 * SECOND)
+    bench.reflector.refuses = True
+    bench.pass_time(8 * SECOND)
+    bench.reflector.refuses = False
+    bench.reflector.restart()
+    bench.pass_time(4 * SECOND)
+    for port in range(61_000, 61_008):
+        assert Counter(bench.outcomes(port)).keys() == {REPLIED, PACKET_OUTCOME_SEND_FAILED}
+        assert bench.outcomes(port).count(PACKET_OUTCOME_SEND_FAILED) in range(79, 82)
+    assert sum(loss.forward_lost + loss.reverse_lost + loss.either_lost for loss in bench.losses) == 0
+
+
+def test_loss_beside_a_reflector_that_is_there_stays_loss_also_after_it_was_away() -> None:
+    bench = Bench()
+    bench.reflector.refusals_ns = SECOND
+    bench.pass_time(3 * SECOND)
+    bench.reflector.refuses = True
+    bench.pass_time(2 * SECOND)
+    bench.reflector.refuses = False
+    bench.pass_time(SECOND)
+    bench.reflector.drop_forward = lambda number: number % 2 == 0
+    bench.pass_time(2 * SECOND)
+    bench.reflector.drop_forward = lambda _: False
+    bench.pass_time(2 * SECOND)
+    assert bench.outcomes().count(LOST) in range(9, 12)
+    assert bench.outcomes().count(PACKET_OUTCOME_SEND_FAILED) in range(19, 22)
+
+
+def test_a_host_that_says_nothing_any_more_is_lost_though_it_had_said_that_no_reflector_is_there() -> None:
+    bench = Bench()
+    bench.reflector.refusals_ns = SECOND
+    bench.reflector.refuses = True
+    bench.pass_time(2 * SECOND)
+    del bench.network.reflectors[REMOTE]
+    bench.pass_time(20 * SECOND)
+    assert bench.outcomes().count(LOST) > 120
+    assert set(bench.outcomes()[-100:]) == {LOST}
+
+
+def test_a_reflector_that_is_not_ours_has_no_excuse() -> None:
+    bench = Bench(path(stateful=False))
+    bench.reflector.refusals_ns = SECOND
+    bench.reflector.refuses = True
+    bench.pass_time(5 * SECOND)
+    assert set(bench.outcomes()) == {LOST, PACKET_OUTCOME_UNREACHABLE}
+
+
 def test_a_refused_send_is_ours_and_the_next_goes_on() -> None:
     bench = Bench()
     bench.pass_time(SECOND)
