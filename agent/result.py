@@ -209,6 +209,15 @@ class NicBatch:
     carrier: bool | None = None
     carrier_changes: int | None = None
     fault: str = ""
+    source: int = 0  # CounterSource
+    driver: str = ""
+    device: str = ""  # RDMA device and port
+    coverage: Sequence[str] = ()
+    full_duplex: bool | None = None
+    kind: str = ""
+    lower: Sequence[str] = ()
+    link_layer: str = ""
+    numa_node: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

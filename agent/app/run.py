@@ -243,7 +243,10 @@ class Agent:
         self._reflector.guard(None, self.reflecting.configure, reflector, own)
         self._trace.guard(None, self.traces.configure, plan.trace)
         self._mtu.guard(None, self.mtus.configure, plan.path_mtu if plan.HasField("path_mtu") else None)
-        self._nic.guard(None, self.sampler.configure, [end.nic for end in own if end.nic], interval_ns)
+        nics = [end.nic for end in own if end.nic]
+        fast_ns = plan.burst_counter_interval_ns
+        fast_ns = max(fast_ns, MIN_COUNTER_INTERVAL_NS) if fast_ns else 0
+        self._nic.guard(None, self.sampler.configure, nics, interval_ns, fast_ns)
         self._throughput.guard(None, self.slots.set_plan, plan)
         self.flusher.every(plan.flush_interval_ns)
 

@@ -7,7 +7,7 @@ an assertion; what a column means stands in ``proto/bandwitness/README.md``.
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 from agent import result
 from bandwitness.identity import short_id
@@ -18,6 +18,7 @@ from bandwitness.v1.record_pb2 import (
     PACKET_OUTCOME_REPLIED,
     AgentStatus,
     ClockState,
+    CounterSource,
     Gap,
     NicColumns,
     OneWayColumns,
@@ -229,11 +230,16 @@ def fill_nic(columns: NicColumns, batch: result.NicBatch, counter_set_id: int) -
     columns.value.extend(values)
     if len(values) != len(ticks) * len(batch.values):
         columns.presence_run.extend(presence_runs(batch.values))
-    for name in ("speed_bps", "mtu_bytes", "carrier", "carrier_changes"):
+    for name in ("speed_bps", "mtu_bytes", "carrier", "carrier_changes", "full_duplex", "numa_node"):
         value = getattr(batch, name)
         if value is not None:
             setattr(columns, name, value)
     columns.fault = _text(batch.fault)
+    columns.source = cast("CounterSource.ValueType", batch.source)
+    columns.driver, columns.device = _text(batch.driver), _text(batch.device)
+    columns.kind, columns.link_layer = batch.kind, _text(batch.link_layer)
+    columns.coverage.extend(batch.coverage)
+    columns.lower.extend(map(_text, batch.lower))
 
 
 def presence_runs(rows: Sequence[Sequence[int | None]]) -> list[int]:

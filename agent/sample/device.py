@@ -4,12 +4,8 @@ import fcntl
 import os
 import socket
 import struct
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-
-from agent.clock import Clock
-from agent.result import NicBatch
 
 COUNTERS = (
     "rx_bytes",
@@ -25,8 +21,11 @@ COUNTERS = (
     "rx_fifo_errors",
     "tx_carrier_errors",
 )
+_OCTETS = COUNTERS[:2]
+_NO_MORE = (None,) * (len(COUNTERS) - len(_OCTETS))
 _SPEED_UNKNOWN = (65_535, 4_294_967_295)  # -1 as drivers of 16 and 32 bits print it
 _SIOCGIFHWADDR = 0x8927
+MAX_COUNT = (1 << 64) - 1
 
 Identify = Callable[[str], tuple[int, str] | None]
 
@@ -47,17 +46,17 @@ def parse_speed(text: str) -> int | None:
         megabits = int(text)
     except ValueError:
         return None
-    return None if megabits <= 0 or megabits in _SPEED_UNKNOWN else megabits * 1_000_000
+    # Beyond a petabit it is no speed either, and does not fit the record.
+    return None if not 0 < megabits < 1_000_000_000 or megabits in _SPEED_UNKNOWN else megabits * 1_000_000
 
 
 class Device:
-    """One device: its open files and the ticks not yet drained."""
+    """One device and its open files."""
 
     def __init__(self, name: str, directory: Path, identify: Identify | None) -> None:
         self.name = name
         self.fault = ""
         self.foreign = False  # sysfs does not show this device
-        self.ticks: deque[tuple[int, Sequence[int | None]]] = deque()
         self._directory = directory
         self._identify = identify
         self._descriptors: dict[str, int] = {}
@@ -72,7 +71,7 @@ class Device:
             try:
                 path = self._directory / "statistics" / counter
                 self._descriptors[counter] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
+            except (FileNotFoundError, PermissionError):
                 continue
 
     def _shown(self) -> bool:
@@ -80,12 +79,12 @@ class Device:
             return self._directory.exists()
         if (known := self._identify(self.name)) is None:
             return False
-        index, address = self._attribute("ifindex"), self._attribute("address")
+        index, address = self.attribute("ifindex"), self.attribute("address")
         # Point-to-point devices have no or a longer address: then the index has to do.
         return index == str(known[0]) and (address is None or len(address) != len(known[1]) or address == known[1])
 
-    def read(self, own: Callable[[], Mapping[str, Mapping[str, int]]]) -> Sequence[int | None]:
-        """One value a counter. ``own`` gives what ``/proc/net/dev`` says.
+    def read(self, own: Callable[[], Mapping[str, Mapping[str, int]]], *, full: bool = True) -> Sequence[int | None]:
+        """One value a counter, or the octets alone. ``own`` gives what ``/proc/net/dev`` says.
 
         Raises:
             OSError: the device cannot be read, or is gone; it is looked for again at the next call.
@@ -99,6 +98,8 @@ class Device:
             return tuple(counters.get(counter) for counter in COUNTERS)
         try:
             first = self._counter("rx_bytes")
+            if not full:
+                return (first, self._supported("tx_bytes"), *_NO_MORE)
             return (first, *(self._supported(counter) for counter in COUNTERS[1:]))
         except (OSError, ValueError) as error:
             self.close()
@@ -107,7 +108,10 @@ class Device:
     def _counter(self, counter: str) -> int:
         if counter not in self._descriptors:
             raise OSError(f"no counter {counter}")
-        return int(os.pread(self._descriptors[counter], 32, 0))
+        value = int(os.pread(self._descriptors[counter], 32, 0))
+        if not 0 <= value <= MAX_COUNT:
+            raise ValueError(f"{counter} is {value}")
+        return value
 
     def _supported(self, counter: str) -> int | None:
         try:
@@ -115,39 +119,32 @@ class Device:
         except (OSError, ValueError):
             return None
 
-    def _attribute(self, name: str) -> str | None:
+    def attribute(self, name: str) -> str | None:
+        """The text of a file of the device; None where the kernel gives none."""
         try:
-            return (self._directory / name).read_text().strip() or None
+            with (self._directory / name).open(errors="replace") as file:
+                return file.read(256).strip() or None
         except OSError:  # EINVAL: the driver does not know, or the device is down
             return None
 
-    def _number(self, name: str) -> int | None:
-        text = None if self.foreign else self._attribute(name)
-        return int(text) if text is not None and text.isdigit() else None
+    def number(self, name: str, most: int) -> int | None:
+        """The same of a number; None where sysfs shows another device, or it is beyond all sense."""
+        text = None if self.foreign else self.attribute(name)
+        value = int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 21 else None
+        return value if value is not None and value <= most else None
 
-    def drain(self, clock: Clock, interval_ns: int) -> NicBatch | None:
-        """All ticks since the last drain; None when there were none."""
-        if not self.ticks:
-            return None
-        times, rows = zip(*self.ticks, strict=True)
-        self.ticks.clear()
-        carrier = self._number("carrier")
-        return NicBatch(
-            nic=self.name,
-            counters=COUNTERS,
-            base_time_ns=clock.event_time_ns(times[0]),
-            base_monotonic_ns=times[0],
-            interval_ns=interval_ns,
-            tick_times_ns=times,
-            values=tuple(zip(*rows, strict=True)),
-            speed_bps=None if self.foreign else parse_speed(self._attribute("speed") or ""),
-            mtu_bytes=self._number("mtu"),
-            carrier=None if carrier is None else bool(carrier),
-            carrier_changes=self._number("carrier_changes"),
-            fault=self.fault,
-        )
+    @property
+    def speed_bps(self) -> int | None:
+        """As the kernel says now."""
+        return None if self.foreign else parse_speed(self.attribute("speed") or "")
+
+    @property
+    def full_duplex(self) -> bool | None:
+        """As the kernel says now."""
+        return None if self.foreign else {"full": True, "half": False}.get(self.attribute("duplex") or "")
 
     def close(self) -> None:
+        """Gives the descriptors back."""
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()

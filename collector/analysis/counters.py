@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 
 from bandwitness.counters import Meaning
-from bandwitness.v1.record_pb2 import COUNTER_SOURCE_CPU, COUNTER_SOURCE_NETDEV
+from bandwitness.v1.record_pb2 import (
+    COUNTER_SOURCE_CPU,
+    COUNTER_SOURCE_ETHTOOL,
+    COUNTER_SOURCE_NETDEV,
+    COUNTER_SOURCE_RDMA,
+)
 from collector.analysis.deltas import Doubt, difference
 from collector.analysis.links import LinkHistory
 from collector.analysis.octets import RECEIVE, TRANSMIT, Meter, Octets, Seconds, meaning_of, normalised
@@ -73,6 +78,7 @@ class Nic:
         self.errors: dict[str, int] = {}  # since the process started, young samples only
         self.totals = [0, 0]  # the same of octets
         self._sources: dict[str, _Source] = {}
+        self._has_port = False  # of RDMA
         self._meter = Meter()
         self._seconds = Seconds()
         self._window: _Window | None = None
@@ -87,6 +93,7 @@ class Nic:
         for record in new:
             times: list[int] = np.asarray(record.tick_times_ns).tolist()
             young = received_time_ns - times[-1] <= YOUNG_NS
+            self._has_port = self._has_port or record.counter_source == COUNTER_SOURCE_RDMA
             if record.counter_source != COUNTER_SOURCE_CPU:  # by core: stays in the log
                 self._count(record, times, touched, young=young)
             if normalised(record.counter_source) == COUNTER_SOURCE_NETDEV:
@@ -155,28 +162,38 @@ class Nic:
             for name, row, seen in zip(record.counters, values, present, strict=True):
                 tick = next(compress(range(end, begin - 1, -1), reversed(seen[begin : end + 1])), None)
                 if tick is not None:
+                    if name not in source.last:  # first sight: what came within the record counts
+                        first = seen.index(True)
+                        source.last[name] = (times[first], row[first])
                     meaning = meaning_of(record.counter_source, record.driver, name)
+                    if meaning is not None and self._is_twice(record, meaning):
+                        meaning = None
                     self._rise(source, window, (name, times[tick], row[tick]), meaning, young=young)
             begin = end + 1
+
+    def _is_twice(self, record: NicSamples, meaning: Meaning) -> bool:
+        """A driver counts the octets of RDMA too; where there is a port of RDMA, that is who counts them."""
+        is_driver = record.counter_source == COUNTER_SOURCE_ETHTOOL
+        return is_driver and self._has_port and meaning.name in {"rdma_receive_bytes", "rdma_transmit_bytes"}
 
     def _rise(
         self, source: _Source, window: _Window, read: tuple[str, int, int], meaning: Meaning | None, *, young: bool
     ) -> None:
         name, time_ns, value = read
-        before = source.last.get(name)
+        before_ns, before = source.last[name]
         source.last[name] = (time_ns, value)
         if meaning is None or meaning.gauge or meaning.name in _NOT_COUNTED:
             return
         if meaning.error and young:
             self.errors.setdefault(meaning.name, 0)
-        delta = difference(before[1], value, meaning, time_ns - before[0]) if before is not None else 0
-        if isinstance(delta, Doubt) or before is None:
+        delta = difference(before, value, meaning, time_ns - before_ns)
+        if isinstance(delta, Doubt):
             return
         delta *= meaning.scale
         if meaning.name in _PAUSES:
             pause = window.pauses.setdefault(f"{meaning.name}/{name}", [0, 0])
             pause[0] += delta
-            pause[1] += time_ns - before[0]
+            pause[1] += time_ns - before_ns
         if delta:
             window.counts[meaning.name] = window.counts.get(meaning.name, 0) + delta
             if meaning.error and young:
@@ -231,7 +248,7 @@ class Nic:
     def encode(self) -> str:
         """What the next record goes on from."""
         return dump([
-            self.speed_bps, self.kind, self.resets,
+            self.speed_bps, self.kind, self.resets, self._has_port,
             {key: [source.time_ns, source.last] for key, source in self._sources.items()},
             [_encode(window) for window in (self._window, self._closed)],
             self._meter.encode(), self._seconds.encode(), self._link.encode(),
@@ -245,7 +262,8 @@ class Nic:
     def decode(node: str, nic: str, text: str) -> "Nic":
         """The NIC again; totals begin anew with the process."""
         found = Nic(node, nic)
-        found.speed_bps, found.kind, found.resets, sources, windows, meter, seconds, link = json.loads(text)
+        found.speed_bps, found.kind, found.resets, found._has_port, *more = json.loads(text)
+        sources, windows, meter, seconds, link = more
         for key, (time_ns, last) in sources.items():
             found._sources[key] = _Source(time_ns, {name: (at, value) for name, (at, value) in last.items()})
         found._window, found._closed = (_Window(*window) if window else None for window in windows)

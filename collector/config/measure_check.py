@@ -34,6 +34,7 @@ def measure_faults(measure: Measure) -> Faults:
         (("measure", "flush"), measure.flush, 100 * MS, 5 * SECOND),
         (("measure", "plan_expiry"), measure.plan_expiry, MINUTE, 7 * DAY),
         (("measure", "counters", "interval"), measure.counters.interval, 100 * MS, MINUTE),
+        (("measure", "counters", "burst_interval"), measure.counters.burst_interval, 100 * MS, MINUTE),
         (("measure", "echo", "interval"), echo.interval, *INTERVAL),
         (("measure", "echo", "waiting_time"), echo.waiting_time, *WAITING_TIME),
         (("measure", "echo", "waiting_time_across_sites"), echo.waiting_time_across_sites, *WAITING_TIME),

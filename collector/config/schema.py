@@ -225,6 +225,7 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
     interval: Duration = Duration(SECOND)
+    burst_interval: Duration = Duration(SECOND // 10)  # while a NIC carries a burst
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True):

@@ -106,6 +106,7 @@ def _plan(config: Config, node: str, endpoints: Sequence[PlacedEndpoint]) -> Pla
         offline_test_grace_ns=measure.throughput.offline_test_grace,
         endpoint=[endpoint.message for endpoint in endpoints],
         counter_interval_ns=measure.counters.interval,
+        burst_counter_interval_ns=min(measure.counters.burst_interval, measure.counters.interval),
         flush_interval_ns=measure.flush,
         own_traffic_limit_ratio=measure.throughput.own_traffic_limit,
     )

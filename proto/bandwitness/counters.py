@@ -70,9 +70,9 @@ _ETHTOOL: Mapping[Meaning, Mapping[str, str]] = {
         _I40E: r"port\.rx_crc_errors", _IXGBE: "rx_crc_errors",
     },
     _error("symbol_errors", "symbols"): {
-        _MLX5: "rx_symbol_err_phy|rx_pcs_symbol_err_phy", _BNXT: "rx_pcs_symbol_err",
-        _ICE: r"illegal_bytes\.nic", _I40E: r"port\.illegal_bytes",
+        _MLX5: "rx_symbol_err_phy", _ICE: r"illegal_bytes\.nic", _I40E: r"port\.illegal_bytes",
     },
+    _error("pcs_symbol_errors", "symbols"): {_MLX5: "rx_pcs_symbol_err_phy", _BNXT: "rx_pcs_symbol_err"},
     Meaning("fec_corrected", "blocks"): {_MLX5: "rx_corrected_bits_phy", _BNXT: "rx_fec_corrected_blocks"},
     _error("fec_uncorrectable", "blocks"): {
         _MLX5: r"rx_err_lane_\d+_phy", _BNXT: "rx_fec_uncorrectable_blocks",

@@ -27,7 +27,7 @@ def tick(sampler):
     print(value["rx_bytes"][0], value["rx_crc_errors"][0], batch.mtu_bytes, batch.speed_bps, batch.fault, sep="|")
 
 ip("link", "set", "lo", "up")
-sampler = NicSampler(Path("/"), SystemClock())
+sampler = NicSampler(Path("/"), SystemClock(), ethtool=None, of_host=())
 sampler.configure(["w0"])
 tick(sampler)
 ip("link", "add", "w0", "mtu", "1400", "type", "veth", "peer", "name", "w1")

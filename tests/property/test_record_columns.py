@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -159,6 +160,15 @@ def nic_batches(draw: st.DrawFn) -> result.NicBatch:
         carrier=draw(st.none() | st.booleans()),
         carrier_changes=draw(st.none() | st.integers(0, 2**63)),
         fault=draw(st.sampled_from(["", "no such device"])),
+        source=draw(st.sampled_from(pb.CounterSource.values())),
+        driver=draw(st.sampled_from(["", "mlx5_core"])),
+        device=draw(st.sampled_from(["", "mlx5_0/1"])),
+        coverage=draw(st.lists(st.sampled_from(["sriov_vf", "rdma_unseen"]), max_size=2).map(tuple)),
+        full_duplex=draw(st.none() | st.booleans()),
+        kind=draw(st.sampled_from(["", "physical", "bond"])),
+        lower=draw(st.lists(st.sampled_from(["ens1f0", "ens1f1"]), max_size=2).map(tuple)),
+        link_layer=draw(st.sampled_from(["", "Ethernet"])),
+        numa_node=draw(st.none() | st.integers(0, 63)),
     )
 
 
@@ -183,10 +193,11 @@ def read_nic(columns: pb.NicColumns, names: Sequence[str]) -> result.NicBatch:
                 row.append(None)
         rows.append(row)
     assert not list(stream)
-    optional = {
+    optional: dict[str, Any] = {
         name: getattr(columns, name) if columns.HasField(name) else None
-        for name in ("speed_bps", "mtu_bytes", "carrier", "carrier_changes")
+        for name in ("speed_bps", "mtu_bytes", "carrier", "carrier_changes", "full_duplex", "numa_node")
     }
+    plain = {name: getattr(columns, name) for name in ("fault", "source", "driver", "device", "kind", "link_layer")}
     return result.NicBatch(
         columns.nic,
         names,
@@ -195,7 +206,9 @@ def read_nic(columns: pb.NicColumns, names: Sequence[str]) -> result.NicBatch:
         columns.interval_ns,
         times,
         rows,
-        fault=columns.fault,
+        coverage=tuple(columns.coverage),
+        lower=tuple(columns.lower),
+        **plain,
         **optional,
     )
 

@@ -1956,6 +1956,7 @@ class NicColumns(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     LOWER_FIELD_NUMBER: _builtins.int
     LINK_LAYER_FIELD_NUMBER: _builtins.int
+    NUMA_NODE_FIELD_NUMBER: _builtins.int
     nic: _builtins.str
     """empty: of the whole host"""
     counter_set_id: _builtins.int
@@ -1981,6 +1982,8 @@ class NicColumns(_message.Message):
     """physical, vf, bond, vlan, bridge, macvlan, veth …; empty: not known"""
     link_layer: _builtins.str
     """RDMA: Ethernet or InfiniBand, as the kernel says"""
+    numa_node: _builtins.int
+    """of the NIC; absent: the kernel does not say"""
     @_builtins.property
     def tick_deviation_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """One entry a tick but the first: read time - (read time before + interval_ns), monotonic."""
@@ -2028,10 +2031,11 @@ class NicColumns(_message.Message):
         kind: _builtins.str = ...,
         lower: _abc.Iterable[_builtins.str] | None = ...,
         link_layer: _builtins.str = ...,
+        numa_node: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_carrier", b"_carrier", "_carrier_changes", b"_carrier_changes", "_full_duplex", b"_full_duplex", "_mtu_bytes", b"_mtu_bytes", "_speed_bps", b"_speed_bps", "carrier", b"carrier", "carrier_changes", b"carrier_changes", "full_duplex", b"full_duplex", "mtu_bytes", b"mtu_bytes", "speed_bps", b"speed_bps"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_carrier", b"_carrier", "_carrier_changes", b"_carrier_changes", "_full_duplex", b"_full_duplex", "_mtu_bytes", b"_mtu_bytes", "_numa_node", b"_numa_node", "_speed_bps", b"_speed_bps", "carrier", b"carrier", "carrier_changes", b"carrier_changes", "full_duplex", b"full_duplex", "mtu_bytes", b"mtu_bytes", "numa_node", b"numa_node", "speed_bps", b"speed_bps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_carrier", b"_carrier", "_carrier_changes", b"_carrier_changes", "_full_duplex", b"_full_duplex", "_mtu_bytes", b"_mtu_bytes", "_speed_bps", b"_speed_bps", "base_monotonic_ns", b"base_monotonic_ns", "base_time_ns", b"base_time_ns", "carrier", b"carrier", "carrier_changes", b"carrier_changes", "counter_set_id", b"counter_set_id", "coverage", b"coverage", "device", b"device", "driver", b"driver", "fault", b"fault", "full_duplex", b"full_duplex", "interval_ns", b"interval_ns", "kind", b"kind", "link_layer", b"link_layer", "lower", b"lower", "mtu_bytes", b"mtu_bytes", "nic", b"nic", "presence_run", b"presence_run", "source", b"source", "speed_bps", b"speed_bps", "tick_count", b"tick_count", "tick_deviation_ns", b"tick_deviation_ns", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_carrier", b"_carrier", "_carrier_changes", b"_carrier_changes", "_full_duplex", b"_full_duplex", "_mtu_bytes", b"_mtu_bytes", "_numa_node", b"_numa_node", "_speed_bps", b"_speed_bps", "base_monotonic_ns", b"base_monotonic_ns", "base_time_ns", b"base_time_ns", "carrier", b"carrier", "carrier_changes", b"carrier_changes", "counter_set_id", b"counter_set_id", "coverage", b"coverage", "device", b"device", "driver", b"driver", "fault", b"fault", "full_duplex", b"full_duplex", "interval_ns", b"interval_ns", "kind", b"kind", "link_layer", b"link_layer", "lower", b"lower", "mtu_bytes", b"mtu_bytes", "nic", b"nic", "numa_node", b"numa_node", "presence_run", b"presence_run", "source", b"source", "speed_bps", b"speed_bps", "tick_count", b"tick_count", "tick_deviation_ns", b"tick_deviation_ns", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__carrier: _TypeAlias = _typing.Literal["carrier"]  # noqa: Y015
     _WhichOneofArgType__carrier: _TypeAlias = _typing.Literal["_carrier", b"_carrier"]  # noqa: Y015
@@ -2041,6 +2045,8 @@ class NicColumns(_message.Message):
     _WhichOneofArgType__full_duplex: _TypeAlias = _typing.Literal["_full_duplex", b"_full_duplex"]  # noqa: Y015
     _WhichOneofReturnType__mtu_bytes: _TypeAlias = _typing.Literal["mtu_bytes"]  # noqa: Y015
     _WhichOneofArgType__mtu_bytes: _TypeAlias = _typing.Literal["_mtu_bytes", b"_mtu_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__numa_node: _TypeAlias = _typing.Literal["numa_node"]  # noqa: Y015
+    _WhichOneofArgType__numa_node: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node"]  # noqa: Y015
     _WhichOneofReturnType__speed_bps: _TypeAlias = _typing.Literal["speed_bps"]  # noqa: Y015
     _WhichOneofArgType__speed_bps: _TypeAlias = _typing.Literal["_speed_bps", b"_speed_bps"]  # noqa: Y015
     @_typing.overload
@@ -2051,6 +2057,8 @@ class NicColumns(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__full_duplex) -> _WhichOneofReturnType__full_duplex | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__mtu_bytes) -> _WhichOneofReturnType__mtu_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__numa_node) -> _WhichOneofReturnType__numa_node | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__speed_bps) -> _WhichOneofReturnType__speed_bps | None: ...
 

@@ -9,7 +9,9 @@ import pytest
 from agent.clock import ClockStep
 from agent.result import NicBatch, PartState
 from agent.sample.device import COUNTERS, Identify, kernel_identity, parse_speed
-from agent.sample.nic import MAX_NICS, MAX_TICKS, REOPEN_TICKS, NicSampler
+from agent.sample.nic import MAX_NICS, REOPEN_NS, NicSampler
+from agent.sample.series import MAX_TICKS
+from bandwitness.v1.record_pb2 import COUNTER_SOURCE_NETDEV
 from tests.fakes.clock import SECOND, FakeClock
 
 GOLDEN = Path(__file__).parents[3] / "golden/host"
@@ -22,7 +24,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def sampler(root: Path, clock: FakeClock, *nics: str, identify: Identify | None = None) -> NicSampler:
-    made = NicSampler(root, clock, identify=identify)
+    made = NicSampler(root, clock, identify=identify, ethtool=None)
     made.configure(nics)
     return made
 
@@ -73,6 +75,8 @@ def test_one_flush_holds_all_ticks_of_all_counters(root: Path) -> None:
             mtu_bytes=9000,
             carrier=True,
             carrier_changes=2,
+            source=COUNTER_SOURCE_NETDEV,
+            kind="virtual",  # the tree has no device behind it
         )
     ]
     assert nics.drain() == []
@@ -118,7 +122,7 @@ def test_case_27_a_speed_is_in_bits_per_second() -> None:
 def test_case_27_einval_from_the_kernel_is_no_speed() -> None:
     with pytest.raises(OSError, match="Invalid argument"):
         Path("/sys/class/net/lo/speed").read_text()
-    nics = NicSampler(Path("/"), FakeClock())
+    nics = NicSampler(Path("/"), FakeClock(), of_host=())
     nics.configure(["lo"])
     nics.tick()
     (batch,) = nics.drain()
@@ -194,11 +198,13 @@ def test_a_device_that_leaves_and_comes_back_is_opened_again(root: Path) -> None
 
 
 def test_a_renamed_device_is_not_read_under_its_old_name_for_ever(root: Path) -> None:
-    nics = sampler(root, FakeClock(), "ens1f0")
+    clock = FakeClock()
+    nics = sampler(root, clock, "ens1f0")
     nics.tick()
     (root / NET / "ens1f0").rename(root / NET / "ens9")  # the open files go with it
     shutil.copytree(root / NET / "ens2f0", root / NET / "ens1f0")
-    for _ in range(REOPEN_TICKS):
+    for _ in range(REOPEN_NS // SECOND):
+        clock.move(SECOND)
         nics.tick()
     (batch,) = nics.drain()
     assert column(batch, "rx_bytes")[0] == 123_456_789
@@ -286,8 +292,10 @@ def test_nics_over_the_limit_are_named_not_read(root: Path) -> None:
 
 def test_descriptors_are_kept_and_given_back(root: Path) -> None:
     before = descriptors()
-    nics = sampler(root, FakeClock(), "ens1f0", "bond0")
-    for _ in range(3 * REOPEN_TICKS):
+    clock = FakeClock()
+    nics = sampler(root, clock, "ens1f0", "bond0")
+    for _ in range(3 * REOPEN_NS // SECOND):
+        clock.move(SECOND)
         nics.tick()
     assert descriptors() == before + 4 * len(COUNTERS)
     nics.configure(["ens1f0"])

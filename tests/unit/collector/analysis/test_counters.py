@@ -1,12 +1,15 @@
 """NIC counters: differences that can be believed."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from bandwitness.v1.record_pb2 import COUNTER_SOURCE_ETHTOOL, COUNTER_SOURCE_RDMA, COUNTER_SOURCE_TCP
 from collector.analysis.counters import Nics
 from collector.model import NicSamples, Source
+from tests.fakes.nic_records import record
 
 SECOND = 1_000_000_000
 T0 = 1_767_225_600 * SECOND
@@ -80,8 +83,50 @@ def test_totals_leave_out_a_backlog_and_resets() -> None:
 def test_errors_and_drops_are_counted_from_young_records_without_resets() -> None:
     nics = Nics()
     for second, (errors, age_s) in enumerate([(100, 1), (103, 1), (110, 600), (4, 1), (5, 1)]):
-        record = replace(samples([errors], start_s=second), counters=("rx_crc_errors", "rx_surprises"))
-        nics.add([record], T0 + (second + age_s) * SECOND)
+        told = replace(samples([errors], start_s=second), counters=("rx_crc_errors", "rx_surprises"))
+        nics.add([told], T0 + (second + age_s) * SECOND)
     (status,) = nics.statuses()
     assert status.errors == {"rx_crc_errors": 3 + 1}
     assert status.counters["rx_surprises"] == 5
+
+
+def test_counts_of_a_window_are_named_once_for_all_drivers_and_nothing_is_counted_twice() -> None:
+    """Two seconds of a port of RDMA and of its driver, who counts the same octets once more."""
+    port = record(
+        {"counters/port_xmit_data": [0, 10, 20], "hw_counters/out_of_sequence": [2**32 - 1, 1, 3]},
+        source=COUNTER_SOURCE_RDMA,
+    )
+    driver = record(
+        {
+            "tx_vport_rdma_unicast_bytes": [0, 40, 80],
+            "rx_prio3_pause_duration": [0, 250_000, 500_000],
+            "rx_prio4_pause_duration": [0, 0, 100],
+            "rx_discards_phy": [7, 7, 9],
+            "rx_corrected_bits_phy": [0, 0, 0],
+        },
+        source=COUNTER_SOURCE_ETHTOOL,
+        driver="mlx5_core",
+    )
+    nics = Nics()
+    nics.add([port, driver], T0 + 3 * SECOND)
+    states, (window,) = nics.take_changed()
+    assert json.loads(window["counts"]) == {
+        "rdma_transmit_bytes": 80, "out_of_sequence": 4, "receive_pause_us": 500_100, "receive_discards": 2
+    }  # fmt: skip
+    assert window["receive_pause_ratio"] == 0.25
+    assert window["transmit_pause_ratio"] is None
+    again = Nics(states)
+    again.add([record({"rx_discards_phy": [10]}, start_s=3, source=COUNTER_SOURCE_ETHTOOL, driver="mlx5_core")], T0)
+    _, (window,) = again.take_changed()
+    assert json.loads(window["counts"])["receive_discards"] == 3
+
+
+def test_the_host_has_counts_and_is_no_nic() -> None:
+    nics = Nics()
+    told = record({"Tcp.OutSegs": [5, 105], "Tcp.RetransSegs": [1, 3]}, nic="", source=COUNTER_SOURCE_TCP)
+    nics.add([told], T0 + 2 * SECOND)
+    _, (window,) = nics.take_changed()
+    assert (window["nic"], json.loads(window["counts"])) == (
+        "", {"tcp_segments_sent": 100, "tcp_segments_retransmitted": 2}
+    )  # fmt: skip
+    assert nics.statuses() == []
