@@ -1,6 +1,8 @@
 """The Session-Reflector as the plan asks for it: one socket on each endpoint of this node, answering planned senders.
 
-An address that is not there yet, or a port that somebody else holds, is tried again, and costs only itself.
+An address that is not there yet, or a port that somebody else holds, is tried again, and costs only itself. Port 862
+(RFC 8762) is wanted beside our own where the plan says so: it needs CAP_NET_BIND_SERVICE, and is no fault where it
+cannot be had.
 """
 
 import asyncio
@@ -46,6 +48,7 @@ class StampReflecting:
         self._clock_error = clock_error
         self._opener = opener
         self._places: tuple[Place, ...] = ()
+        self._optional: frozenset[Place] = frozenset()
         self._allowed: Sequence[str] = ()
         self._changed = asyncio.Event()
         self._reflector: StampReflector | None = None
@@ -60,11 +63,13 @@ class StampReflecting:
         allowed = () if planned is None else tuple(planned.allowed_sender)
         port = 0 if planned is None else planned.port or PORT
         places = () if planned is None else tuple((end.address, end.nic, port) for end in endpoints)
+        well_known = planned is not None and planned.well_known_port and port != WELL_KNOWN_PORT
+        optional = tuple((address, nic, WELL_KNOWN_PORT) for address, nic, _ in places) if well_known else ()
         # Checked even where nothing is open yet.
         (self._reflector or StampReflector(self._clock, [])).allow(allowed)
         self._allowed = allowed
-        if places != self._places:
-            self._places = places
+        if places + optional != self._places:
+            self._places, self._optional = places + optional, frozenset(optional)
             self._changed.set()
 
     async def run(self) -> None:
@@ -113,13 +118,16 @@ class StampReflecting:
                 serving.result()
 
     def state(self) -> PartState:
-        """What it has answered, what not and why, and where it cannot listen."""
+        """Where it answers and what it has answered, what not and why, and where it cannot listen."""
         reflector = self._reflector
         if reflector is None:
             return PartState("stamp_reflector", working=True, state="ok", detail="not planned")
         state = reflector.state()
-        refused = [f"{address} port {port}: {why}" for (address, _, port), why in self._missing.items() if why]
-        if not refused:
-            return state
-        detail = "; ".join([*refused, state.detail] if state.detail else refused)
-        return PartState(state.part, bool(reflector.sockets), "cannot_listen", detail)
+        missing = {place: why for place, why in self._missing.items() if why}
+        refused = [f"{address} port {port}: {why}" for (address, _, port), why in missing.items()]
+        open_ports = sorted({place[2] for place in self._places if place not in self._missing})
+        answers = f"answers on port {' and '.join(str(port) for port in open_ports)}"
+        details = [*([answers] if open_ports else []), *refused, *([state.detail] if state.detail else [])]
+        if missing.keys() <= self._optional:
+            return PartState(state.part, state.working, state.state, "; ".join(details))
+        return PartState(state.part, bool(reflector.sockets), "cannot_listen", "; ".join(details))

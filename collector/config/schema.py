@@ -175,6 +175,7 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
     rate: Annotated[float, msgspec.Meta(ge=0.1, le=5000)] = 10.0  # probes/s per node in all, beside those of echo
     interval: Duration | None = None  # per port; without it from rate, peers and ports, 100 ms at least
     port: Annotated[int, msgspec.Meta(ge=862, le=65535)] = 8620  # of the reflectors
+    well_known_port: bool = True  # reflectors answer on 862 too, where they have the right and it is free
     dscp: Annotated[int, msgspec.Meta(ge=0, le=63)] = 0
 
 

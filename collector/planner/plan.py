@@ -88,7 +88,11 @@ def build_plans(
         plan.stamp.extend(stamp.targets[node.name])
         plan.max_probes_per_second = ceil(max_rate(plan) - 1e-9)
         if config.measure.stamp.enabled:
-            reflector = StampReflector(port=config.measure.stamp.port, allowed_sender=stamp.senders[node.name])
+            reflector = StampReflector(
+                port=config.measure.stamp.port,
+                allowed_sender=stamp.senders[node.name],
+                well_known_port=config.measure.stamp.well_known_port,
+            )
             plan.stamp_reflector.CopyFrom(reflector)
         plans[node.name] = plan
     for row, slot in slots:

@@ -223,7 +223,10 @@ class StampReflector(_message.Message):
 
     PORT_FIELD_NUMBER: _builtins.int
     ALLOWED_SENDER_FIELD_NUMBER: _builtins.int
+    WELL_KNOWN_PORT_FIELD_NUMBER: _builtins.int
     port: _builtins.int
+    well_known_port: _builtins.bool
+    """on port 862 too, where the agent may and it is free"""
     @_builtins.property
     def allowed_sender(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """addresses; nobody else is answered"""
@@ -233,10 +236,11 @@ class StampReflector(_message.Message):
         *,
         port: _builtins.int = ...,
         allowed_sender: _abc.Iterable[_builtins.str] | None = ...,
+        well_known_port: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_sender", b"allowed_sender", "port", b"port"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_sender", b"allowed_sender", "port", b"port", "well_known_port", b"well_known_port"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

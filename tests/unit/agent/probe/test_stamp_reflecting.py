@@ -43,12 +43,15 @@ class Bench:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.missing: set[str] = set()
+        self.denied: set[int] = set()  # ports without the right
         self.opened: dict[Place, Socket] = {}
         self.reflecting = StampReflecting(self.clock, clock_error=lambda: None, opener=self.open)
 
     def open(self, place: Place) -> Socket:
         if place[0] in self.missing:
             raise OSError(99, "Cannot assign requested address")
+        if place[2] in self.denied:
+            raise PermissionError(13, "Permission denied")
         opened = self.opened[place] = Socket()
         return opened
 
@@ -77,7 +80,32 @@ async def test_it_listens_on_each_endpoint_once_it_is_planned() -> None:
         bench.reflecting.configure(PLANNED, ENDS)
         await until(lambda: len(bench.opened) == 2)
         assert set(bench.opened) == {("10.0.0.1", "eth0", 8620), ("10.1.0.1", "eth1", 8620)}
+        await until(lambda: bench.reflecting.state().detail == "answers on port 8620")
         assert bench.reflecting.state().state == "ok"
+
+
+async def test_port_862_beside_our_own_where_it_can_be_had_and_no_fault_where_not() -> None:
+    bench = Bench()
+    planned = StampReflector(port=8620, allowed_sender=["10.0.0.2"], well_known_port=True)
+    bench.denied.add(862)
+    bench.reflecting.configure(planned, ENDS[:1])
+    async with bench.running():
+        await until(lambda: len(bench.opened) == 1 and bench.clock.sleepers == 1)
+        state = bench.reflecting.state()
+        assert (state.working, state.state) == (True, "ok")
+        assert state.detail == "answers on port 8620; 10.0.0.1 port 862: Permission denied"
+        bench.denied.clear()
+        await bench.clock.advance(AGAIN_NS)
+        await until(lambda: set(bench.opened) == {("10.0.0.1", "eth0", 8620), ("10.0.0.1", "eth0", 862)})
+        await until(lambda: bench.reflecting.state().detail == "answers on port 862 and 8620")
+
+
+async def test_a_plan_for_862_alone_opens_it_once() -> None:
+    bench = Bench()
+    bench.reflecting.configure(StampReflector(port=862, well_known_port=True), ENDS[:1])
+    async with bench.running():
+        await until(lambda: bench.reflecting.state().detail == "answers on port 862")
+        assert set(bench.opened) == {("10.0.0.1", "eth0", 862)}
 
 
 async def test_a_place_that_cannot_be_had_is_tried_again_and_costs_only_itself() -> None:
@@ -88,7 +116,7 @@ async def test_a_place_that_cannot_be_had_is_tried_again_and_costs_only_itself()
         await until(lambda: len(bench.opened) == 1 and bench.clock.sleepers == 1)
         state = bench.reflecting.state()
         assert (state.working, state.state) == (True, "cannot_listen")
-        assert state.detail == "10.1.0.1 port 8620: Cannot assign requested address"
+        assert state.detail == "answers on port 8620; 10.1.0.1 port 8620: Cannot assign requested address"
         bench.missing.clear()
         await bench.clock.advance(AGAIN_NS)
         await until(lambda: len(bench.opened) == 2)

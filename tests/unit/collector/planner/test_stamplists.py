@@ -41,7 +41,7 @@ def test_pairs_are_those_of_echo_and_each_has_its_source_ports() -> None:
         assert list(target.source_port) == list(range(61_000, 61_013))
         assert target.rotating_ports == 3
         assert (target.destination_port, target.payload_bytes) == (8620, 44)
-    assert plan.stamp_reflector.port == 8620
+    assert (plan.stamp_reflector.port, plan.stamp_reflector.well_known_port) == (8620, True)
     assert plan.max_probes_per_second == 20
 
 
