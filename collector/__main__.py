@@ -192,6 +192,7 @@ _table_command(
     extra=(click.option("--active", is_flag=True, help="only those that are on"),),
 )
 _table_command("marks", "What trainers said: checkpoints and the like that began or ended.", span=True)
+_table_command("heads", "Daily signed tree heads over the whole log: keep them elsewhere.", span=False)
 _table_command("timetable", "Throughput tests planned, and how each ended.", span=True)
 _table_command("accounting", "Per pair and window: planned = ok + failed + skipped + lost.", span=True)
 

@@ -302,6 +302,18 @@ class WindowsRow:
 
 
 @dataclass(frozen=True, slots=True)
+class TreeHeadRow:
+    """The RFC 9162 head over all headers received up to ``last_position``, as signed in the control chain."""
+
+    source: Source
+    day: str  # the UTC day that ended, YYYY-MM-DD
+    tree_size: int
+    root: bytes
+    last_position: int
+    signed_time_ns: int  # collector's clock
+
+
+@dataclass(frozen=True, slots=True)
 class CollectorStartedRow:
     source: Source
     collector_id: str

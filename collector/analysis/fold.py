@@ -35,6 +35,7 @@ from collector.store.rows import (
     quarantine_values,
     run_values,
     signed,
+    tree_head_values,
 )
 from collector.store.tables import (  # fmt: skip
     counter_sets,
@@ -46,6 +47,7 @@ from collector.store.tables import (  # fmt: skip
     profiles,
     quarantine,
     runs,
+    tree_heads,
 )
 from collector.store.writer import Transaction
 
@@ -163,6 +165,8 @@ class Fold:
         for _ in decoded.collectors_started:
             self._silence(tx, parts.position.received_ns)  # up to here the collector before this one listened
             parts.position.started_ns = max(parts.position.started_ns, entry.received_time_ns)
+        if decoded.tree_heads:
+            tx.put(tree_heads, [tree_head_values(head) for head in decoded.tree_heads])
         for plan in decoded.plans:
             touched = parts.attempts.plan(plan)
             for tracked in touched:

@@ -27,7 +27,8 @@ from collector.app.pauses import note_pauses
 from collector.app.planning import Planning, windows_fixed
 from collector.clock import Clock, SystemClock
 from collector.config import Config, Tls, configuration_hash, date_faults
-from collector.control import Control, KeyFileError, load_or_create_key
+from collector.control import Control, KeyFileError, TreeHeads, load_or_create_key
+from collector.export import log_proofs
 from collector.export.http import Sources, create_app
 from collector.export.prometheus import PARTS, Exporter
 from collector.export.series import NicSeries
@@ -100,7 +101,10 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         reader = Reader(store.path, config)
         parts.callback(reader.close)
         url = url_of(listener)
-        http = HttpServer(create_app(_sources(reader, log, runner, sessions, clock)))
+        heads = TreeHeads(log, control, clock)
+        site = create_app(_sources(reader, log, runner, sessions, clock=clock, heads=heads))
+        site.include_router(log_proofs.router(reader.tree_heads, log))
+        http = HttpServer(site)
         serving = await parts.enter_async_context(_running(http.serve([listener]), on_leaving=http))
 
         ingest = Ingest(log, control, clock, sessions)
@@ -109,6 +113,7 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         parts.push_async_callback(server.stop, _STREAMS_END_WITHIN_S)
 
         watching = await parts.enter_async_context(_running(note_pauses(control, clock)))
+        signing = await parts.enter_async_context(_running(heads.run()))
         replanning = await parts.enter_async_context(_running(planning.run()))
         address = f"{config.collector.grpc_listen.rpartition(':')[0]}:{port}"
         print(
@@ -120,6 +125,7 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
             "analysis": lambda: runner.alive,
             "HTTP": lambda: not serving.done(),
             "planning": lambda: not replanning.done(),
+            "the signing of tree heads": lambda: not signing.done(),
             "the watch for pauses": lambda: not watching.done(),
         }
         return await _until(stop, alive)
@@ -155,7 +161,9 @@ async def _running(
             await task
 
 
-def _sources(reader: Reader, log: Log, runner: Runner, sessions: Sessions, clock: Clock) -> Sources:
+def _sources(
+    reader: Reader, log: Log, runner: Runner, sessions: Sessions, *, clock: Clock, heads: TreeHeads
+) -> Sources:
     def complete_node(row: NodeRow) -> NodeRow:
         """Adds what only live sessions know."""
         session = sessions.get(row.name)
@@ -177,7 +185,8 @@ def _sources(reader: Reader, log: Log, runner: Runner, sessions: Sessions, clock
         }
 
     def warnings() -> dict[str, str]:
-        return {"log": "; ".join(log.damages)} if log.damages else {}
+        found = {"log": "; ".join(log.damages), "tree": heads.trouble}
+        return {part: words for part, words in found.items() if words}
 
     parts = (*PARTS, intake_of(sessions, log))
     exporter = Exporter(lambda: runner.snapshot, complete_node, clock.wall_ns, parts)

@@ -88,6 +88,16 @@ class Control:
         """Hash of the newest durable control header; empty before the first."""
         return self._durable.header_hash
 
+    @property
+    def key(self) -> ChainKey:
+        """Where this chain lies in the log."""
+        return self._chain
+
+    @property
+    def next_seq(self) -> int:
+        """Of the batch to come."""
+        return self._tip.seq + 1
+
     async def write(self, records: Sequence[Record]) -> SignedBatch:
         """Signs ``records`` as the next control batch; returns once it is durable.
 

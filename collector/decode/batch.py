@@ -28,6 +28,7 @@ from collector.model import (
     SelfCheckRow,
     Source,
     StatusRow,
+    TreeHeadRow,
     WindowsRow,
 )
 
@@ -57,6 +58,7 @@ class Decoded:
     plans: list[PlanRow] = field(default_factory=list)
     windows: list[WindowsRow] = field(default_factory=list)
     collectors_started: list[CollectorStartedRow] = field(default_factory=list)
+    tree_heads: list[TreeHeadRow] = field(default_factory=list)
     quarantined: list[Quarantined] = field(default_factory=list)
 
 
@@ -207,7 +209,12 @@ def _started(result: Decoded, source: Source, record: Record, _: Definitions) ->
     result.collectors_started.append(control.collector_started_row(source, record.collector_started))
 
 
-_CONTROL_KINDS = frozenset({"chain_opened", "plan_issued", "windows_fixed", "collector_started"})
+def _tree_head(result: Decoded, source: Source, record: Record, _: Definitions) -> None:
+    assert result.batch is not None
+    result.tree_heads.append(control.tree_head_row(source, record.tree_head, result.batch.sealed_time_ns))
+
+
+_CONTROL_KINDS = frozenset({"chain_opened", "plan_issued", "windows_fixed", "collector_started", "tree_head"})
 _READERS: dict[str, Callable[[Decoded, Source, Record, Definitions], None]] = {
     "definition": _definition,
     "round_trip": _round_trip,
@@ -222,6 +229,7 @@ _READERS: dict[str, Callable[[Decoded, Source, Record, Definitions], None]] = {
     "plan_issued": _plan,
     "windows_fixed": _windows,
     "collector_started": _started,
+    "tree_head": _tree_head,
 }
 
 

@@ -5,7 +5,7 @@ from hashlib import sha256
 from google.protobuf.message import DecodeError
 
 from bandwitness.v1.plan_pb2 import Plan, Slot
-from bandwitness.v1.record_pb2 import ChainOpened, CollectorStarted, PlanIssued, WindowsFixed
+from bandwitness.v1.record_pb2 import ChainOpened, CollectorStarted, PlanIssued, TreeHead, WindowsFixed
 from collector.decode.definitions import DefinitionError, Definitions, bounded, endpoint_row
 from collector.decode.runs import RunError
 from collector.model import (
@@ -16,6 +16,7 @@ from collector.model import (
     ProfileRow,
     SlotRow,
     Source,
+    TreeHeadRow,
     WindowsRow,
 )
 
@@ -95,6 +96,19 @@ def windows_row(source: Source, windows: WindowsFixed) -> WindowsRow:
         time_zone=windows.time_zone,
         peak=tuple((part.start_s, part.end_s) for part in windows.peak),
         offpeak=tuple((part.start_s, part.end_s) for part in windows.offpeak),
+    )
+
+
+def tree_head_row(source: Source, head: TreeHead, signed_time_ns: int) -> TreeHeadRow:
+    """A head over the log.
+
+    Raises:
+        DefinitionError: it is none.
+    """
+    if len(head.root) != 32:
+        raise DefinitionError("a tree head without a root of 32 bytes")
+    return TreeHeadRow(
+        source, head.day, bounded(head.tree_size), head.root, bounded(head.last_position), signed_time_ns
     )
 
 

@@ -249,6 +249,12 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("said by", _said_by),
         Column("next", _next_burst),
     ),
+    "heads": (
+        Column("day", lambda item: item["day"]),
+        Column("headers", lambda item: str(item["tree_size"]), right=True),
+        Column("signed", lambda item: when(item["signed_time"])),
+        Column("root (RFC 9162, SHA-256)", lambda item: item["root"]),
+    ),
     "marks": (
         Column("time", lambda item: when(item["time"])),
         Column("node", lambda item: item["node"]),

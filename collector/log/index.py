@@ -194,6 +194,22 @@ class Index:
         query = f"{_PLACE} WHERE position > ? ORDER BY position LIMIT ?"
         return [Place(*row) for row in self._connection.execute(query, (position, limit))]
 
+    def header_hashes(self, after_position: int, limit: int) -> list[tuple[int, bytes]]:
+        """Position and header hash of entries behind ``after_position``, in order."""
+        query = "SELECT position, header_hash FROM headers WHERE position > ? ORDER BY position LIMIT ?"
+        return list(self._connection.execute(query, (after_position, limit)))
+
+    def leaf_of(self, key: ChainKey, seq: int) -> tuple[int, bytes] | None:
+        """Place among all entries (from 0) and hash of the first header with this number of a chain."""
+        query = """SELECT position, header_hash FROM headers JOIN chains USING (chain)
+                   WHERE agent_id = ? AND chain_id = ? AND class = ? AND seq = ? ORDER BY position LIMIT 1"""
+        found = self._connection.execute(query, (*key, seq)).fetchone()
+        if found is None:
+            return None
+        position, digest = found
+        (before,) = self._connection.execute("SELECT count(*) FROM headers WHERE position < ?", (position,)).fetchone()
+        return int(before), digest
+
     def newest_of(self, key: ChainKey, before_seq: int, limit: int) -> list[Place]:
         """Entries of one chain with numbers below ``before_seq``, newest first."""
         query = f"""{_PLACE} WHERE agent_id = ? AND chain_id = ? AND class = ? AND seq < ?

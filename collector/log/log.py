@@ -152,6 +152,14 @@ class Log:
         """Entries of an agent by event time, and where to go on; see ``LogReader.of_events``. Any thread."""
         return self._reader.of_events(agent_id, batch_class, span, after, limit)
 
+    def header_hashes(self, after_position: int, limit: int) -> list[tuple[int, bytes]]:
+        """Position and header hash of entries behind ``after_position``, in order. Any thread."""
+        return self._reader.header_hashes(after_position, limit)
+
+    def leaf_of(self, key: ChainKey, seq: int) -> tuple[int, bytes] | None:
+        """Place among all entries (from 0) and hash of the first header with this number of a chain. Any thread."""
+        return self._reader.leaf_of(key, seq)
+
     def kept(self, key: ChainKey, seq: int) -> list[Kept]:
         """Each durable entry with this number, in order. Any thread."""
         return self._reader.kept(key, seq)

@@ -65,6 +65,16 @@ class LogReader:
         ordered = [entries[place.position] for _, place in places if place.position in entries]
         return ordered, (places[-1][0], places[-1][1].position) if len(places) == limit else None
 
+    def header_hashes(self, after_position: int, limit: int) -> list[tuple[int, bytes]]:
+        """Position and header hash of entries behind ``after_position``, in order."""
+        with self._lock:
+            return self._index.header_hashes(after_position, limit)
+
+    def leaf_of(self, key: ChainKey, seq: int) -> tuple[int, bytes] | None:
+        """Place among all entries (from 0) and hash of the first header with this number of a chain."""
+        with self._lock:
+            return self._index.leaf_of(key, seq)
+
     def kept(self, key: ChainKey, seq: int) -> list[Kept]:
         """Each entry with this number, in order."""
         with self._lock:

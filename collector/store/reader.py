@@ -29,6 +29,7 @@ from collector.model import (
     RoundTripWindow,
     RunRow,
     Swing,
+    TreeHeadRow,
 )
 from collector.store import bursts, tables
 from collector.store.counting import count_slots
@@ -45,6 +46,7 @@ from collector.store.rows import (
     read_run,
     read_slot,
     read_swing,
+    read_tree_head,
     read_window,
     signed,
 )
@@ -107,6 +109,11 @@ class Reader:
             .order_by(table.c.from_time_ns, table.c.position, table.c.record_index)
         )
         return [read_gap(row) for row in self._rows(statement)]
+
+    def tree_heads(self) -> list[TreeHeadRow]:
+        """Daily heads over the log, oldest first."""
+        table = tables.tree_heads
+        return [read_tree_head(row) for row in self._rows(select(table).order_by(table.c.position))]
 
     def marks(self, from_ns: int, to_ns: int) -> list[MarkRow]:
         """What trainers said in ``[from, to)``, oldest first."""

@@ -21,6 +21,7 @@ from collector.model import (
     Source,
     StoredWindow,
     Swing,
+    TreeHeadRow,
 )
 
 Values = dict[str, Any]
@@ -318,6 +319,31 @@ def read_gap(values: Mapping[str, Any]) -> GapRow:
     source = read_source(json.loads(values["source"]))
     plain = ("reason", "batch_class", "from_time_ns", "to_time_ns", "records", "detail")
     return GapRow(source, **{name: values[name] for name in plain}, node=source.agent_id)
+
+
+def tree_head_values(row: TreeHeadRow) -> Values:
+    """A row of ``tree_heads``."""
+    return {
+        "position": row.source.position,
+        "source": dump(source_values(row.source)),
+        "day": row.day,
+        "tree_size": row.tree_size,
+        "root": row.root,
+        "last_position": row.last_position,
+        "signed_time_ns": row.signed_time_ns,
+    }
+
+
+def read_tree_head(row: Mapping[str, Any]) -> TreeHeadRow:
+    """What ``tree_head_values`` made."""
+    return TreeHeadRow(
+        read_source(json.loads(row["source"])),
+        row["day"],
+        row["tree_size"],
+        row["root"],
+        row["last_position"],
+        row["signed_time_ns"],
+    )
 
 
 def quarantine_values(row: Quarantined) -> Values:

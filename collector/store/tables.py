@@ -400,4 +400,16 @@ quarantine = Table(
     Column("detail", Text, nullable=False),
 )
 
+tree_heads = Table(
+    "tree_heads",
+    METADATA,
+    Column("position", BigInteger, primary_key=True, autoincrement=False),  # in the log, of the batch it is signed in
+    Column("source", Text, nullable=False),
+    Column("day", Text, nullable=False),
+    Column("tree_size", BigInteger, nullable=False),
+    Column("root", LargeBinary, nullable=False),
+    Column("last_position", BigInteger, nullable=False),
+    Column("signed_time_ns", BigInteger, nullable=False),
+)
+
 DERIVED = tuple(table for table in METADATA.sorted_tables if table is not alerts)

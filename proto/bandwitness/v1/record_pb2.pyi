@@ -901,6 +901,7 @@ class Record(_message.Message):
     PATH_MTU_FIELD_NUMBER: _builtins.int
     SELF_CHECK_FIELD_NUMBER: _builtins.int
     TRAINER_MARK_FIELD_NUMBER: _builtins.int
+    TREE_HEAD_FIELD_NUMBER: _builtins.int
     salt: _builtins.bytes
     """16 random bytes: the leaf hash of a withheld record gives nothing away"""
     @_builtins.property
@@ -933,6 +934,8 @@ class Record(_message.Message):
     def self_check(self) -> Global___SelfCheck: ...
     @_builtins.property
     def trainer_mark(self) -> Global___TrainerMark: ...
+    @_builtins.property
+    def tree_head(self) -> Global___TreeHead: ...
     def __init__(
         self,
         *,
@@ -952,12 +955,13 @@ class Record(_message.Message):
         path_mtu: Global___PathMtu | None = ...,
         self_check: Global___SelfCheck | None = ...,
         trainer_mark: Global___TrainerMark | None = ...,
+        tree_head: Global___TreeHead | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "one_way", b"one_way", "path_mtu", b"path_mtu", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "route_trace", b"route_trace", "self_check", b"self_check", "throughput_run", b"throughput_run", "trainer_mark", b"trainer_mark", "windows_fixed", b"windows_fixed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "one_way", b"one_way", "path_mtu", b"path_mtu", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "route_trace", b"route_trace", "self_check", b"self_check", "throughput_run", b"throughput_run", "trainer_mark", b"trainer_mark", "tree_head", b"tree_head", "windows_fixed", b"windows_fixed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "one_way", b"one_way", "path_mtu", b"path_mtu", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "route_trace", b"route_trace", "salt", b"salt", "self_check", b"self_check", "throughput_run", b"throughput_run", "trainer_mark", b"trainer_mark", "windows_fixed", b"windows_fixed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "one_way", b"one_way", "path_mtu", b"path_mtu", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "route_trace", b"route_trace", "salt", b"salt", "self_check", b"self_check", "throughput_run", b"throughput_run", "trainer_mark", b"trainer_mark", "tree_head", b"tree_head", "windows_fixed", b"windows_fixed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["definition", "round_trip", "throughput_run", "nic", "gap", "agent_status", "chain_opened", "plan_issued", "windows_fixed", "collector_started", "one_way", "route_trace", "path_mtu", "self_check", "trainer_mark"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["definition", "round_trip", "throughput_run", "nic", "gap", "agent_status", "chain_opened", "plan_issued", "windows_fixed", "collector_started", "one_way", "route_trace", "path_mtu", "self_check", "trainer_mark", "tree_head"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -2355,6 +2359,48 @@ class PlanIssued(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PlanIssued: _TypeAlias = PlanIssued  # noqa: Y015
+
+@_typing.final
+class TreeHead(_message.Message):
+    """RFC 9162 tree head over the whole log: its leaves are the hashes of all headers that the collector has received, of all
+    chains, in order of receipt. Made once a day; signed, like every control record, through the header it stands behind.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DAY_FIELD_NUMBER: _builtins.int
+    TREE_SIZE_FIELD_NUMBER: _builtins.int
+    ROOT_FIELD_NUMBER: _builtins.int
+    LAST_POSITION_FIELD_NUMBER: _builtins.int
+    PEAK_FIELD_NUMBER: _builtins.int
+    day: _builtins.str
+    """the UTC day that ended, YYYY-MM-DD"""
+    tree_size: _builtins.int
+    """leaves"""
+    root: _builtins.bytes
+    """32 bytes"""
+    last_position: _builtins.int
+    """in the log, of the newest leaf"""
+    @_builtins.property
+    def peak(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """heads of the perfect subtrees, largest first: the next head is made from these"""
+
+    def __init__(
+        self,
+        *,
+        day: _builtins.str = ...,
+        tree_size: _builtins.int = ...,
+        root: _builtins.bytes = ...,
+        last_position: _builtins.int = ...,
+        peak: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["day", b"day", "last_position", b"last_position", "peak", b"peak", "root", b"root", "tree_size", b"tree_size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TreeHead: _TypeAlias = TreeHead  # noqa: Y015
 
 @_typing.final
 class TimeOfDayRange(_message.Message):

@@ -30,6 +30,7 @@ from collector.model import (
     SlotRow,
     Source,
     ThroughputStatus,
+    TreeHeadRow,
 )
 from tests.fakes.bursts import BURST, CLUSTER, SCORE
 
@@ -100,6 +101,7 @@ ROWS: Mapping[str, Sequence[Any]] = {
         Attempt(slot(reverse=False), "failed", RUN_OUTCOME_REFUSED, None, None),
         Attempt(slot(reverse=True), "pending", 0, None, None),
     ],
+    "heads": [TreeHeadRow(SAID, "2026-12-01", 12, b"r" * 32, 12, 10**18)],
     "accounting": [AccountingRow("a", "b", "rail0", WINDOW_KIND_PEAK, 5, 4, 1, 0, 0, 2, {"ok": 4, "refused": 1})],
 }  # fmt: skip
 
@@ -137,6 +139,10 @@ def test_the_timetable_shows_the_direction_of_the_data_and_no_outcome_before_the
     failed, pending = shown("timetable")
     assert failed[1:] == ["a", "b", "rail0", "peak", "refused", "–", "", "why"]
     assert pending[1:] == ["b", "a", "rail0", "peak", "pending", "–", "", "why"]
+
+
+def test_a_head_shows_all_that_somebody_has_to_keep() -> None:
+    assert shown("heads") == [["2026-12-01", "12", "2001-09-09 01:46:40Z", "72" * 32]]
 
 
 def test_accounting_and_incidents() -> None:
