@@ -191,6 +191,7 @@ _table_command(
     span=True,
     extra=(click.option("--active", is_flag=True, help="only those that are on"),),
 )
+_table_command("lanes", "Whether a lane is really separate: did bursts on it hurt another one?", span=True)
 _table_command("marks", "What trainers said: checkpoints and the like that began or ended.", span=True)
 _table_command("heads", "Daily signed tree heads over the whole log: keep them elsewhere.", span=False)
 _table_command("timetable", "Throughput tests planned, and how each ended.", span=True)

@@ -702,3 +702,31 @@ class BurstScore:
     start_error_mean_ns: int | None  # with its sign: above 0, bursts are seen later than they were said to begin
     unmarked: Sequence[str] = ()  # detections without a mark, at most a hundred
     unseen: Sequence[str] = ()  # events without a burst, in words, at most a hundred
+
+
+@dataclass(frozen=True, slots=True)
+class LaneBurst:
+    """One burst as an experiment on the other lanes of its site."""
+
+    burst_id: str
+    site: str
+    lane: str
+    start_time_ns: int
+    measured: frozenset[str]  # lanes with round trips while it ran
+    hurt: Mapping[str, str]  # lane -> incident
+
+
+@dataclass(frozen=True, slots=True)
+class LaneVerdict:
+    """Whether bursts on one lane of a site reach another one."""
+
+    site: str
+    lane: str
+    other_lane: str
+    verdict: str  # shared, separate so far, not known
+    bursts: int  # during which the other lane was measured
+    hurting: int
+    answer: str
+    first_time_ns: int | None
+    last_time_ns: int | None
+    incidents: Sequence[str]

@@ -31,6 +31,11 @@ Floats = NDArray[np.float64]
 Windows = tuple[PathIndex, Rounds, Loading, Doubts]
 
 
+def _rank(burst: InBurst) -> tuple[bool, bool, int, str]:
+    """Which of several bursts a trouble is laid to: what a trainer marked, who sends, who began."""
+    return not burst.marked, burst.kind != "save", burst.start_time_ns, burst.burst_id
+
+
 def _ids(burst: InBurst) -> set[str]:
     """What it is, and what it was called before it was known to be one of many nodes."""
     return {burst.burst_id, *burst.members}
@@ -51,15 +56,23 @@ class Contention:
         bursts = self._bursts.overlapping(time_ns - rule.after - 2 * BUCKET_NS, time_ns + rule.before)
         flags: list[Flag] = []
         taken: set[Element] = set()
-        known = {str(incident.values["burst_id"]) for incident in mine}
-        for burst in sorted(bursts, key=lambda one: (not _ids(one) & known, one.start_time_ns, one.burst_id)):
+        explained: set[str] = set()  # paths
+        ranked = sorted(bursts, key=_rank)
+        rank_of = {burst_id: place for place, burst in enumerate(ranked) for burst_id in _ids(burst)}
+        for place, burst in enumerate(ranked):
             of_burst = [incident for incident in mine if incident.values["burst_id"] in _ids(burst)]
-            others = {incident.element for incident in mine if incident not in of_burst}
+            # What is laid to a burst that goes before, or to one that is over, is not laid to this one.
+            others = {
+                incident.element: incident
+                for incident in mine
+                if incident not in of_burst and rank_of.get(str(incident.values["burst_id"]), -1) < place
+            }
             for flag in burst_contention.judge(self._view(burst, time_ns, opened), of_burst, rule, self._rules.loss):
-                # An element is hurt by one burst at a time: of two, the one that was there first.
-                if flag.element not in taken and flag.element not in others:
-                    flags.append(flag)
-                    taken.add(flag.element)
+                if flag.raised and (flag.element in taken or flag.element in others or explained & set(flag.children)):
+                    continue
+                flags.append(flag)
+                taken.add(flag.element)
+                explained |= set(flag.children)
         there = {burst_id for burst in bursts for burst_id in _ids(burst)}
         for incident in mine:
             if incident.values["burst_id"] not in there:

@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from bandwitness import VERSION
+from collector.analysis.rules import lanes
 from collector.export import views
 from collector.export.burst_api import Bursts, Series, add_bursts, no_series
 from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE, wants_openmetrics
@@ -21,6 +22,7 @@ from collector.model import (
     Attempt,
     GapRow,
     Incident,
+    LaneBurst,
     MarkRow,
     NodeRow,
     PairLoss,
@@ -37,6 +39,9 @@ class Reader(Bursts, Protocol):
     def pairs(self, from_ns: int, to_ns: int) -> Sequence[PairLoss]: ...
     def incidents(self, from_ns: int, to_ns: int, active_only: bool) -> Sequence[Incident]: ...
     def gaps(self, from_ns: int, to_ns: int) -> Sequence[GapRow]: ...
+    def lane_bursts(self, from_ns: int, to_ns: int) -> Sequence[LaneBurst]: ...
+    @property
+    def lanes(self) -> Sequence[tuple[str, str]]: ...
     def round_trips(
         self, path_id: int, from_ns: int, to_ns: int, limit: int | None = None
     ) -> Sequence[RoundTripWindow]: ...
@@ -169,6 +174,19 @@ def _add_past(app: FastAPI, reader: Reader) -> None:
         return await answer(
             lambda: reader.incidents(*span, active),
             lambda row: f"{row.opened_time_ns:020d} {row.incident_id}",
+            cursor,
+            limit,
+        )
+
+    @app.get("/api/v1/lanes")
+    async def lanes_(
+        from_: From = None, to: To = None, cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE
+    ) -> dict[str, Any]:
+        """Per site and two of its lanes: whether bursts of one hurt the other, over `[from, to)` (a week)."""
+        span = span_of(from_, to, back_ns=7 * DAY_NS)
+        return await answer(
+            lambda: lanes.judge(reader.lane_bursts(*span), reader.lanes),
+            lambda row: f"{row.site} {row.lane} {row.other_lane}",
             cursor,
             limit,
         )

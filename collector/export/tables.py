@@ -255,6 +255,16 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("signed", lambda item: when(item["signed_time"])),
         Column("root (RFC 9162, SHA-256)", lambda item: item["root"]),
     ),
+    "lanes": (
+        Column("site", lambda item: item["site"]),
+        Column("bursts on", lambda item: item["lane"]),
+        Column("against", lambda item: item["other_lane"]),
+        Column("verdict", lambda item: item["verdict"]),
+        Column("bursts", lambda item: str(item["bursts"]), right=True),
+        Column("hurt", lambda item: str(item["hurting"]), right=True),
+        Column("last", lambda item: when(item["last_time"])),
+        Column("answer", lambda item: item["answer"]),
+    ),
     "marks": (
         Column("time", lambda item: when(item["time"])),
         Column("node", lambda item: item["node"]),

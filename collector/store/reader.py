@@ -22,6 +22,7 @@ from collector.model import (
     ClusterBurst,
     GapRow,
     Incident,
+    LaneBurst,
     MarkRow,
     NodeRow,
     PairLoss,
@@ -34,6 +35,7 @@ from collector.model import (
 from collector.store import bursts, tables
 from collector.store.counting import count_slots
 from collector.store.database import open_reader
+from collector.store.lanes import lane_bursts
 from collector.store.newest import newest_windows
 from collector.store.nodes import node_rows
 from collector.store.pairs import pair_losses
@@ -139,6 +141,16 @@ class Reader:
         """Cluster bursts and bursts of single nodes that were on at some time in ``[from, to)``."""
         with self._engine.begin() as connection:
             return bursts.events_between(connection, from_ns, to_ns, active_only=active_only)
+
+    def lane_bursts(self, from_ns: int, to_ns: int) -> list[LaneBurst]:
+        """Bursts that were on at some time in ``[from, to)`` and have ended, and which lanes they hurt."""
+        with self._engine.begin() as connection:
+            return lane_bursts(connection, self._config, from_ns, to_ns)
+
+    @property
+    def lanes(self) -> list[tuple[str, str]]:
+        """Site and lane of all that is configured."""
+        return sorted({(node.site, endpoint.lane) for node in self._config.nodes for endpoint in node.endpoints})
 
     def counter_sets(self) -> list[bytes]:
         """Definitions of all counter sets."""

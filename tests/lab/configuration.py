@@ -54,6 +54,7 @@ class Measuring:
     delay_min_samples: int = 300
     targets: Sequence[Mapping[str, Any]] = ()  # as in collector.yaml
     stamp: Mapping[str, Any] = field(default_factory=dict)  # measure.stamp, as in collector.yaml
+    rules: Mapping[str, Any] = field(default_factory=dict)  # further ones, as in collector.yaml
 
 
 def window_s(topology: Topology, measuring: Measuring) -> int:
@@ -124,9 +125,15 @@ def collector_file(
         "rules": {
             "oversubscription": {"min_tests": measuring.min_tests},
             "delay": {"above": measuring.delay_above, "min_samples": measuring.delay_min_samples},
+            **measuring.rules,
         },
     }
     return yaml.safe_dump(document, sort_keys=False)
+
+
+def mark_socket(name: str) -> str:
+    """Where a host's trainers say that a checkpoint begins; hosts of a lab share one ``/run``."""
+    return f"/run/mark-{name}.sock"
 
 
 def agent_file(host: Host, *, certificates: Path, state_dir: Path, iperf3: Path) -> str:
@@ -142,6 +149,7 @@ def agent_file(host: Host, *, certificates: Path, state_dir: Path, iperf3: Path)
                 "key": str(certificates / f"{host.name}.key"),
             },
             "iperf3": str(iperf3),
+            "mark": {"socket": mark_socket(host.name)},
         }
     }
     return yaml.safe_dump(document, sort_keys=False)

@@ -69,21 +69,47 @@ def judge(
     if burst.end_time_ns is not None and view.time_ns >= burst.end_time_ns + rule.after:
         return [_over(view, incident, rule) for incident in open_incidents]
     trial = _trial(view, rule, loss)
-    lost, sent = view.lost.sum(axis=1), view.sent.sum(axis=1)
-    question = Question(
-        view.membership,
-        np.minimum(trial.expected + SLOW_RATIO, NEVER),
-        lambda suspect: bool(trial.broken(suspect.paths)),
-        [incident.element for incident in open_incidents if incident.values.get("packets_hurt", 0)],
+    before = [incident.element for incident in open_incidents if incident.values.get("packets_hurt", 0)]
+    flags = [_flag(trial, *found) for found in _blamed(trial, before)]
+    return _with_figures(view, flags, beyond(view.burst, view.nics, view.time_ns, rule))
+
+
+def _blamed(trial: "_Trial", before: Sequence[Element]) -> list[tuple[Suspect, Values, Sequence[Element]]]:
+    """What to blame, with figures and what it replaces. Loss and delay are explained apart, for a share of 1 % is much
+    of the one and nothing of the other; where both speak of the same paths, the clearer explanation stands for both."""
+    view = trial.view
+    losses = explain(
+        view.lost.sum(axis=1),
+        view.sent.sum(axis=1),
+        Question(view.membership, trial.expected, lambda suspect: bool(trial.loss_of(suspect.paths)), before),
     )
-    figures = beyond(view.burst, view.nics, view.time_ns, rule)
-    flags = []
-    for blame in explain(lost + trial.slow.sum(axis=1), np.maximum(sent, trial.samples.sum(axis=1)), question):
-        values = trial.broken(blame.suspect.paths)
-        known = any(incident.element == blame.suspect.element for incident in open_incidents)
-        if values or known:
-            flags.append(_flag(trial, blame.suspect, values, blame.replaces))
-    return _with_figures(view, flags, figures, open_incidents)
+    delays = explain(
+        trial.slow.sum(axis=1),
+        trial.samples.sum(axis=1),
+        Question(
+            view.membership,
+            np.full(len(trial.expected), SLOW_RATIO),
+            lambda suspect: bool(trial.delay_of(suspect.paths)),
+            before,
+        ),
+    )
+    all_blames = [(blame, trial.loss_of) for blame in losses] + [(blame, trial.delay_of) for blame in delays]
+    groups: list[tuple[Suspect, Values, dict[Element, None]]] = []
+    for blame, of in sorted(all_blames, key=lambda one: (-one[0].suspect.score, one[0].suspect.element.name)):
+        suspect = blame.suspect
+        group = next((group for group in groups if np.isin(suspect.paths, group[0].paths).any()), None)
+        if group is None:
+            group = (suspect, {}, {})
+            groups.append(group)
+        named, values, replaced = group
+        # On the part that is named, else on the part where it shows.
+        values |= of(named.paths) or of(suspect.paths)
+        replaced |= dict.fromkeys((*blame.replaces, suspect.element))
+    return [
+        (named, values, [one for one in replaced if one != named.element and one in before])
+        for named, values, replaced in groups
+        if values or named.element in before
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +123,8 @@ class _Trial:
     samples: Floats  # [path, bucket]: without those of paths that were slow before
     slow: Floats
 
-    def broken(self, paths: Indexes) -> Values:
-        """What of loss and delay is beyond chance on these paths together, with its figures; empty if neither."""
-        return self._loss(paths) | self._delay(paths)
-
-    def _loss(self, paths: Indexes) -> Values:
+    def loss_of(self, paths: Indexes) -> Values:
+        """Figures of the loss on these paths together; empty if it is not beyond chance."""
         sent, lost = self.view.sent[paths].sum(axis=1), self.view.lost[paths].sum(axis=1)
         total, bad = int(sent.sum()), int(lost.sum())
         if bad < self.loss.min_lost:
@@ -116,7 +139,8 @@ class _Trial:
             return {}
         return {"loss_ratio": ratio, "lost": bad, "sent": total, "baseline_loss_ratio": usual}
 
-    def _delay(self, paths: Indexes) -> Values:
+    def delay_of(self, paths: Indexes) -> Values:
+        """The same of delay."""
         by_bucket = self.slow[paths].sum(axis=0)
         slow, samples = int(by_bucket.sum()), int(self.samples[paths].sum())
         if (
@@ -182,8 +206,8 @@ def _flag(trial: _Trial, suspect: Suspect, values: Values, replaces: Sequence[El
     told: Values = {
         **of_burst(view.burst),
         **values,
-        "packets_hurt": suspect.bad,
-        "packets": suspect.total,
+        "packets_hurt": int(hurt.sum()),
+        "packets": int(np.maximum(view.sent, view.samples)[suspect.paths].sum()),
         "broke": " ".join(name for name, key in (("loss", "loss_ratio"), ("delay", "slow_ratio")) if key in values),
         "paths": len(suspect.paths),
         "lanes": " ".join(lanes),
@@ -220,7 +244,6 @@ def _with_figures(
     view: ContentionView,
     flags: list[Flag],
     figures: Sequence[tuple[Element, str, Values]],
-    open_incidents: Sequence[Incident],
 ) -> list[Flag]:
     """Figures of NICs join the first flag whose paths end at their node; the others become flags of their own."""
     own: dict[Element, Values] = {}

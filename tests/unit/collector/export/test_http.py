@@ -20,6 +20,7 @@ from collector.model import (
     EndpointRow,
     GapRow,
     Incident,
+    LaneBurst,
     MarkRow,
     NodeRow,
     PairLoss,
@@ -74,6 +75,14 @@ class Rows:
     def gaps(self, from_ns: int, to_ns: int) -> Sequence[GapRow]:
         self.asked.append(("gaps", from_ns, to_ns))
         return [GapRow(Source("a", bytes(16), 1, 7, 2, 40), 2, 1, 10**18, 2 * 10**18, 5, "full", "a")]
+
+    def lane_bursts(self, from_ns: int, to_ns: int) -> Sequence[LaneBurst]:
+        self.asked.append(("lanes", from_ns, to_ns))
+        return [LaneBurst("b", "s", "storage", 10**18, frozenset({"rail0"}), {"rail0": "i"})]
+
+    @property
+    def lanes(self) -> Sequence[tuple[str, str]]:
+        return [("s", "rail0"), ("s", "storage")]
 
     def round_trips(
         self, path_id: int, from_ns: int, to_ns: int, limit: int | None = None
@@ -276,6 +285,18 @@ def test_marks_are_shown_with_names_and_utc_times(client: TestClient) -> None:
     )
     assert (item["step"], item["bytes"], item["rank"], item["said_time"]) == (500, 2**30, 3, None)
     assert item["labels"] == {"slurm_job_id": "77"}
+
+
+def test_lanes_are_judged_over_a_week(client: TestClient, rows: Rows) -> None:
+    other, item = client.get("/api/v1/lanes").json()["items"]
+    assert (other["lane"], other["verdict"]) == ("rail0", "not known")
+    assert item == {
+        "site": "s", "lane": "storage", "other_lane": "rail0", "verdict": "shared", "bursts": 1, "hurting": 1,
+        "answer": "shared: 1 of 1 bursts on storage hurt rail0", "first_time": "2001-09-09T01:46:40Z",
+        "last_time": "2001-09-09T01:46:40Z", "incidents": ["i"],
+    }  # fmt: skip
+    _, from_ns, to_ns = rows.asked[-1]
+    assert int(str(to_ns)) - int(str(from_ns)) == 7 * 86_400 * 10**9
 
 
 def test_bursts_are_shown_with_their_members(client: TestClient, rows: Rows) -> None:

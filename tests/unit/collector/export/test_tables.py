@@ -20,6 +20,7 @@ from collector.model import (
     EndpointRow,
     GapRow,
     Incident,
+    LaneVerdict,
     MarkRow,
     NodeRow,
     PairLoss,
@@ -86,6 +87,7 @@ ROWS: Mapping[str, Sequence[Any]] = {
         BurstEvent(CLUSTER, [BURST]),
         BurstEvent(replace(CLUSTER, marked=False, next_start_time_ns=None, end_time_ns=CLUSTER.last_time_ns), [BURST]),
     ],
+    "lanes": [LaneVerdict("s", "storage", "rail0", "shared", 3, 1, "shared: 1 of 3 …", SECOND, 2 * SECOND, ["i"])],
     "marks": [
         MarkRow(SAID, "a", SECOND, None, 1, "checkpoint", "llm", 500, 2**30, 3, {"k": "v"}),
         MarkRow(SAID, "a", SECOND, None, 2, "checkpoint", "", None, None, None),
@@ -113,6 +115,12 @@ def shown(resource: str) -> list[list[str]]:
 
 def test_a_pair_says_which_way_and_over_how_many_ports() -> None:
     assert shown("pairs") == [["a", "b", "rail0", "200", "2.00 %", "3", "0", "1", "1 of 2"]]
+
+
+def test_a_lane_that_is_shared_is_told_with_how_many_bursts() -> None:
+    assert shown("lanes") == [
+        ["s", "storage", "rail0", "shared", "3", "1", "1970-01-01 00:00:02Z", "shared: 1 of 3 …"]
+    ]  # fmt: skip
 
 
 def test_there_is_a_table_for_each_resource() -> None:
