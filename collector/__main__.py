@@ -130,8 +130,10 @@ def _show_score(url: str, query: dict[str, str | None]) -> None:
         sys.exit(FAILED)
 
 
-def _table_command(resource: str, help_text: str, *, span: bool, extra: tuple[Callable[[Any], Any], ...] = ()) -> None:
-    """Registers a command that prints ``resource`` of the running collector's API."""
+def _table_command(
+    resource: str, help_text: str, *, span: bool, extra: tuple[Callable[[Any], Any], ...] = (), command_name: str = ""
+) -> None:
+    """Registers a command that prints ``resource`` of the running collector's API, by default under the same name."""
 
     def command(url: str, as_json: bool, **parameters: Any) -> None:
         from collector.export.client import ApiError, fetch_items
@@ -166,7 +168,7 @@ def _table_command(resource: str, help_text: str, *, span: bool, extra: tuple[Ca
         ]
     for option in (*extra, *options):
         command = option(command)
-    main.command(resource)(command)
+    main.command(command_name or resource)(command)
 
 
 _table_command("nodes", "Nodes and the state of their agents.", span=False)
@@ -192,10 +194,42 @@ _table_command(
     extra=(click.option("--active", is_flag=True, help="only those that are on"),),
 )
 _table_command("lanes", "Whether a lane is really separate: did bursts on it hurt another one?", span=True)
+_table_command("traces", "Who answers on the way of each path, hop after hop.", span=True)
+_table_command(
+    "path-mtus", "The largest packet that each path carries whole, and black holes.", span=True, command_name="mtus"
+)
+_table_command(
+    "route-changes", "Paths that became others: number of routers, or who answers.", span=True, command_name="routes"
+)
 _table_command("marks", "What trainers said: checkpoints and the like that began or ended.", span=True)
 _table_command("heads", "Daily signed tree heads over the whole log: keep them elsewhere.", span=False)
 _table_command("timetable", "Throughput tests planned, and how each ended.", span=True)
 _table_command("accounting", "Per pair and window: planned = ok + failed + skipped + lost.", span=True)
+
+
+@main.command()
+@click.argument("src", metavar="SRC")
+@click.argument("dst", metavar="DST")
+@click.option("--url", default="http://127.0.0.1:7480", show_default=True, help="the collector's HTTP address")
+@click.option("--json", "as_json", is_flag=True, help="print what was asked for as JSON")
+def trace(src: str, dst: str, url: str, as_json: bool) -> None:
+    """Have the paths from the node SRC to the node or target DST traced now. On the collector's own host only.
+
+    The request goes into the node's next plan, which is signed and on record; `traces` shows what comes of it.
+    """
+    from collector.export.client import ApiError, ask
+
+    try:
+        asked = ask(url, "traces", src=src, dst=dst)
+    except ApiError as error:
+        click.echo(str(error), err=True)
+        sys.exit(FAILED)
+    if as_json:
+        click.echo(json.dumps(asked, ensure_ascii=False, indent=1))
+        return
+    for item in asked:
+        click.echo(f"asked for: {item['request']} ({item['protocol']} path {item['path_id']})")
+
 
 if __name__ == "__main__":
     main()

@@ -322,6 +322,116 @@ class CollectorStartedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class HopRow:
+    """One packet of a trace."""
+
+    hop_limit: int
+    answer: int  # HopOutcome
+    address: str | None  # None: nobody answered
+    round_trip_delay_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RouteTraceRow:
+    """One sweep over hop limits of one path."""
+
+    source: Source
+    path_id: int
+    time_ns: int
+    trace_reason: int  # TraceReason
+    request: str
+    reached: bool
+    hops: Sequence[HopRow]
+
+
+@dataclass(frozen=True, slots=True)
+class MtuTrialRow:
+    """One size tried."""
+
+    payload_bytes: int
+    fate: int  # MtuOutcome
+    sent: int
+    replied: int
+    reporter: str | None
+    next_hop_mtu_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PathMtuRow:
+    """One check of a path's MTU. ``mtu_bytes`` None: not enough came back to say."""
+
+    source: Source
+    path_id: int
+    time_ns: int
+    mtu_bytes: int | None
+    interface_mtu_bytes: int | None
+    black_hole: bool
+    trials: Sequence[MtuTrialRow]
+
+
+@dataclass(frozen=True, slots=True)
+class RouteChange:
+    """A path became another: its replies come over another number of routers, or others answer a trace."""
+
+    path_id: int
+    time_ns: int  # of the first packet that shows it
+    change: str  # hop_count, responders
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class TraceView:
+    """A trace as tables and the API show it. What is not known is None: ``vendor_edge`` needs private addresses that
+    end somewhere."""
+
+    path_id: int
+    src: str
+    dst: str
+    lane: str
+    protocol: int
+    dst_address: str
+    time_ns: int
+    trace_reason: int
+    request: str
+    reached: bool
+    near_side: str | None  # first router that answered
+    vendor_edge: str | None  # first with a public address behind private ones
+    far_side: str | None  # last router before the destination
+    hops: Sequence[HopRow]
+
+
+@dataclass(frozen=True, slots=True)
+class PathMtuView:
+    """A check of a path's MTU as tables and the API show it."""
+
+    path_id: int
+    src: str
+    dst: str
+    lane: str
+    dst_address: str
+    time_ns: int
+    mtu_bytes: int | None
+    interface_mtu_bytes: int | None
+    black_hole: bool
+    trials: Sequence[MtuTrialRow]
+
+
+@dataclass(frozen=True, slots=True)
+class RouteChangeView:
+    """A change as tables and the API show it."""
+
+    path_id: int
+    src: str
+    dst: str
+    lane: str
+    time_ns: int
+    change: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
 class Quarantined:
     """A batch or a record that is kept but not used. ``record_index`` of the source is -1 for a whole batch."""
 
@@ -341,6 +451,7 @@ class Attempt:
     server_run: RunRow | None
     disagreement: str = ""  # what the two ends say differently
     valid: bool = False  # its result enters verdicts
+    advice: str = ""  # what is known of the path's MTU, where a test stalled
 
 
 @dataclass(frozen=True, slots=True)
@@ -549,6 +660,8 @@ class PathStatus:
     throughput: ThroughputStatus | None
     source_port: int | None = None  # None where it is no part of the path
     doubtful: str | None = None  # as of RoundTripWindow, of the same window
+    hop_count: int | None = None  # routers on the way back, by the hop limit that replies come with
+    path_mtu_bytes: int | None = None  # by the newest check that could say
 
 
 @dataclass(frozen=True, slots=True)

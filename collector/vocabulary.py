@@ -36,6 +36,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("round_trip_delay_seconds", "histogram", "Round-trip delays between two racks on one lane, loaded ones included (RFC 2681).", ("src_rack", "dst_rack", "lane")),
     Metric("path_loss_ratio", "gauge", "Round-trip loss ratio over the newest closed 10 s window.", PATH),
     Metric("path_delay_seconds", "summary", "Round-trip delay quantiles over the newest closed 10 s window (RFC 2681).", (*PATH, "quantile")),
+    Metric("path_hops", "gauge", "Routers on the way back, by the TTL or hop limit that replies come with.", PATH),
+    Metric("path_mtu_bytes", "gauge", "Largest IP packet that gets there whole, by the newest check that could say.", PATH),
     Metric("path_loaded", "gauge", "1 if a throughput test of ours shared the path in the newest closed window; such windows enter no loss or delay verdict.", PATH),
     # Throughput.
     Metric("throughput_bytes_per_second", "gauge", "Newest valid throughput result, as counted by the receiver.", PATH),

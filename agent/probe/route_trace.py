@@ -92,7 +92,9 @@ def echo_way(
         return None
     source = Source(spec.ip_version, spec.source_address, spec.nic, spec.dscp)
     to = To(spec.address, source)
-    return Sounding(clock, to, method, opener=opener, random=random, payload_bytes=spec.payload_bytes)
+    return Sounding(
+        clock, to, method, opener=opener, random=random, payload_bytes=spec.payload_bytes, flow=spec.path_id
+    )
 
 
 class RouteTraces:

@@ -140,6 +140,7 @@ class Sounding:
         random: Random,
         payload_bytes: int,
         dont_fragment: bool = False,
+        flow: int = 0,
     ) -> None:
         """Raises OSError: no right, no such address or device here.
 
@@ -151,6 +152,8 @@ class Sounding:
             random: of identifier, token and numbers.
             payload_bytes: behind the ICMP header, unless a send says otherwise.
             dont_fragment: see the module.
+            flow: with a raw socket, equal numbers give equal identifiers; 0: any. The kernel chooses those of datagram
+                sockets.
         """
         version = to.source.ip_version
         self.interface_mtu_bytes = 0  # as the kernel said when it refused a packet; 0: it has not
@@ -158,7 +161,9 @@ class Sounding:
         self._address = socket_address(to.address, 0, version)
         self._raw_ipv4 = version == 4 and method == RAW
         self._payload_bytes = payload_bytes
-        self._socket = opener(method, to.source, random.randrange(1, NUMBERS), dont_fragment)
+        self._socket = opener(
+            method, to.source, flow % (NUMBERS - 1) + 1 if flow else random.randrange(1, NUMBERS), dont_fragment
+        )
         self._socket.expect(payload_bytes)
         token = random.randbytes(TOKEN_BYTES)
         self._packets = SoundingPackets(ip_version=version, identifier=self._socket.identifier, token=token)

@@ -13,6 +13,7 @@ and the time of sending can be true. What does not is kept out of everything der
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +25,10 @@ from collector.model import (
     MarkRow,
     NicSamples,
     OneWayLossRow,
+    PathMtuRow,
     Quarantined,
     RoundTripSamples,
+    RouteTraceRow,
     RunRow,
     SelfCheckRow,
     Source,
@@ -34,6 +37,7 @@ from collector.model import (
 PAST_NS = 90 * 86_400 * SECOND  # as long as windows are kept
 WINDOWS_OF_BATCH = 256  # an agent without disk holds back half an hour
 
+W = TypeVar("W", RouteTraceRow, PathMtuRow)
 Bools = NDArray[np.bool_]
 
 
@@ -129,6 +133,19 @@ def self_checks(records: Sequence[SelfCheckRow], received_ns: int) -> Admitted:
         else:
             result.self_checks.append(check)
     return result
+
+
+def ways(paths: PathIndex, rows: Sequence[W], received_ns: int) -> tuple[list[W], list[Quarantined]]:
+    """Traces or path MTU checks of one batch, by the rules of round trips: those admitted, and the others' reasons."""
+    admitted: list[W] = []
+    refused: list[Quarantined] = []
+    for row in rows:
+        reason = _of_path(paths, row.path_id, row.source) or _untimely(np.array([row.time_ns]), received_ns)
+        if reason:
+            refused.append(Quarantined(row.source, reason, f"path {row.path_id:016x}"))
+        else:
+            admitted.append(row)
+    return admitted, refused
 
 
 def _untimely(times: NDArray[np.int64], received_ns: int) -> str:

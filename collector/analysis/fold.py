@@ -17,11 +17,12 @@ from collector.analysis.counters import Nics
 from collector.analysis.incidents import Book, Change
 from collector.analysis.judge import Network
 from collector.analysis.rounds import Span
-from collector.analysis.rules import agent_silent, link_degraded
+from collector.analysis.rules import agent_silent, link_degraded, path_mtu
 from collector.analysis.rules.agent_silent import Heard
 from collector.analysis.swings import Swings
 from collector.analysis.totals import Totals
 from collector.analysis.verdicts import Verdicts, write_incidents
+from collector.analysis.ways import Ways
 from collector.analysis.window import SECOND, WINDOW_NS, Window
 from collector.config import Config
 from collector.decode import Decoded, Definitions, decode
@@ -42,13 +43,17 @@ from collector.store.tables import (  # fmt: skip
     gaps,
     marks,
     one_way_losses,
+    path_mtus,
     paths,
     plans,
     profiles,
     quarantine,
+    route_changes,
+    route_traces,
     runs,
     tree_heads,
 )
+from collector.store.way_rows import path_mtu_values, route_change_values, route_trace_values
 from collector.store.writer import Transaction
 
 THROUGHPUT = frozenset({PROTOCOL_TCP_THROUGHPUT, PROTOCOL_UDP_THROUGHPUT})
@@ -90,6 +95,7 @@ class Parts:
     verdicts: Verdicts
     book: Book  # incidents of the rules that are not judged moment by moment
     totals: Totals
+    ways: Ways
     counts: Counts = field(default_factory=Counts)
 
 
@@ -205,6 +211,7 @@ class Fold:
             self._run(tx, link_degraded.RULE, lambda: link_degraded.judge(links, opened))
         self._marks(tx, decoded, entry)
         self._self_checks(tx, decoded, entry)
+        self._ways(tx, decoded, entry)
         for status in decoded.statuses:
             parts.agents.status(status)
         parts.agents.batch(decoded.batch)
@@ -213,6 +220,20 @@ class Fold:
         overfull = parts.network.rounds.overfull_through(agent.name)
         if overfull is not None:
             self._close(agent, overfull)
+
+    def _ways(self, tx: Transaction, decoded: Decoded, entry: LogEntry) -> None:
+        """What paths are made of."""
+        parts = self.parts
+        admitted, refused = admission.ways(parts.network.paths, decoded.route_traces, entry.received_time_ns)
+        checks, refused_checks = admission.ways(parts.network.paths, decoded.path_mtus, entry.received_time_ns)
+        self._quarantine(tx, [*refused, *refused_checks])
+        tx.add(route_traces, [route_trace_values(row) for row in admitted])
+        tx.add(path_mtus, [path_mtu_values(row) for row in checks])
+        for trace in admitted:
+            parts.ways.trace(trace)
+        for check in checks:
+            self._run(tx, path_mtu.RULE, lambda check=check: list(parts.ways.mtu(check, parts.book.find)))  # type: ignore[misc]
+        tx.put(route_changes, [route_change_values(change) for change in parts.ways.take_changes()])
 
     def _marks(self, tx: Transaction, decoded: Decoded, entry: LogEntry) -> None:
         admitted = admission.marks(decoded.marks, entry.received_time_ns)
@@ -268,6 +289,7 @@ class Fold:
     def _round_trips(self, samples: RoundTripSamples, agent: Agent, entry: LogEntry) -> None:
         parts = self.parts
         parts.totals.add(samples, entry.received_time_ns)
+        parts.ways.round_trips(samples)
         late = parts.network.rounds.add(samples, agent.closed_through_ns, entry.received_time_ns)
         if late is not None:
             parts.verdicts.note_late(late, entry.received_time_ns)

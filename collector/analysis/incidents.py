@@ -165,6 +165,17 @@ def _burst(values: Mapping[str, float | int | str]) -> str:
     return ""
 
 
+def _path_mtu(where: str, values: Mapping[str, float | int | str]) -> str:
+    usually = f" (usually {values['usual_mtu_bytes']})" if "usual_mtu_bytes" in values else ""
+    if values["black_hole"]:
+        return (
+            f"Packets above {values['mtu_bytes']} bytes{usually} vanish on {where}, and no router says so"
+            f" ({values.get('packets_lost', '?')} lost beside small ones that came back)"
+        )
+    said = f", says {values['reporter']}" if "reporter" in values else ""
+    return f"The MTU of {where} fell to {values['mtu_bytes']} bytes{usually}{said}"
+
+
 def summary(rule: str, element: Element, values: Mapping[str, float | int | str]) -> str:
     """One line for people. Never a claim: what was seen, on how many samples."""
     where = f"{element.kind.replace('_', ' ')} {element.name}"
@@ -190,6 +201,8 @@ def summary(rule: str, element: Element, values: Mapping[str, float | int | str]
             f" ({values['paths_flagged']} of {values['paths_judged']} paths, at least"
             f" {values['min_tests_peak']} and {values['min_tests_offpeak']} tests each)"
         )
+    if rule == "path_mtu":
+        return _path_mtu(where, values)
     if rule == link_degraded.RULE:
         return link_degraded.summary(element.name, values)
     if rule == "agent_silent":

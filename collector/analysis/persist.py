@@ -26,6 +26,7 @@ from collector.analysis.swings import Swings
 from collector.analysis.totals import Totals
 from collector.analysis.verdicts import KEPT_NS as CHECKPOINTS_KEPT_NS
 from collector.analysis.verdicts import Late, Verdicts
+from collector.analysis.ways import Ways
 from collector.analysis.window import SECOND, WINDOW_NS
 from collector.config import Config
 from collector.decode import Definitions
@@ -46,7 +47,7 @@ from collector.store.rows import (
 from collector.store.writer import Transaction
 
 # Rises with every change that makes other rows or verdicts of the same log: the store is then made anew.
-VERSION = 11
+VERSION = 12
 IN_MEMORY_NS = 150 * SECOND  # behind what was judged last
 
 
@@ -151,6 +152,7 @@ def load(tx: Transaction, config: Config, stored: StoredRounds) -> tuple[Parts, 
         verdicts=Verdicts(network, config.rules),
         book=book,
         totals=totals,
+        ways=Ways(index, tx.all(tables.path_ways)),
     )
     return parts, int(meta.get("safe_position", position.position))
 
@@ -169,6 +171,7 @@ def take_up_judging(tx: Transaction, parts: Parts) -> None:
 def save(tx: Transaction, parts: Parts) -> None:
     """Writes what the step changed, and the position it brings the store to."""
     tx.put(tables.agents, parts.agents.take_changed())
+    tx.put(tables.path_ways, parts.ways.take_changed())
     tx.put(tables.slots, [_tracked_values(tracked) for tracked in parts.attempts.take_changed()])
     tx.put(
         tables.doubts,

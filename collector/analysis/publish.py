@@ -1,6 +1,7 @@
 """The parts as one immutable picture."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from collector.analysis.fold import Parts
 from collector.analysis.snapshot import Snapshot
@@ -61,4 +62,8 @@ def _paths(parts: Parts) -> Mapping[int, PathStatus]:
         last = parts.swings.newest((path.path_id, known[1].engine_version)) if known else None
         figures = swing_status(known[1] if known else None, last.bps if last else None, last.time_ns if last else None)
         found[path.path_id] = throughput_status(path, figures)
+    for path_id, status in found.items():
+        way = parts.ways.get(path_id)
+        if way is not None:
+            found[path_id] = replace(status, hop_count=way.hop_count, path_mtu_bytes=way.mtu_bytes)
     return found

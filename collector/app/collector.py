@@ -25,6 +25,7 @@ from collector.app.http import HttpListenError, HttpServer, listening_socket, ur
 from collector.app.limits import AcceptErrors, agent_connections, raise_descriptor_limit
 from collector.app.pauses import note_pauses
 from collector.app.planning import Planning, windows_fixed
+from collector.app.tracing import Tracing
 from collector.clock import Clock, SystemClock
 from collector.config import Config, Tls, configuration_hash, date_faults
 from collector.control import Control, KeyFileError, TreeHeads, load_or_create_key
@@ -100,9 +101,11 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         sessions = Sessions()
         reader = Reader(store.path, config)
         parts.callback(reader.close)
+        tracing = Tracing(planning, reader, lambda: runner.snapshot.incidents, clock)
         url = url_of(listener)
         heads = TreeHeads(log, control, clock)
-        site = create_app(_sources(reader, log, runner, sessions, clock=clock, heads=heads))
+        sources = _sources(reader, log, runner, sessions, clock=clock, heads=heads)
+        site = create_app(replace(sources, ask_trace=tracing.ask))
         site.include_router(log_proofs.router(reader.tree_heads, log))
         http = HttpServer(site)
         serving = await parts.enter_async_context(_running(http.serve([listener]), on_leaving=http))
@@ -115,6 +118,7 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         watching = await parts.enter_async_context(_running(note_pauses(control, clock)))
         signing = await parts.enter_async_context(_running(heads.run()))
         replanning = await parts.enter_async_context(_running(planning.run()))
+        looking = await parts.enter_async_context(_running(tracing.run()))
         address = f"{config.collector.grpc_listen.rpartition(':')[0]}:{port}"
         print(
             f"bandwitness-collector ready: gRPC {address} ({'mTLS' if credentials else 'plain text'}), HTTP {url}",
@@ -126,6 +130,7 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
             "HTTP": lambda: not serving.done(),
             "planning": lambda: not replanning.done(),
             "the signing of tree heads": lambda: not signing.done(),
+            "tracing": lambda: not looking.done(),
             "the watch for pauses": lambda: not watching.done(),
         }
         return await _until(stop, alive)

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from bandwitness.chain import ChainError, read_header
+from bandwitness.v1.plan_pb2 import Plan, TraceRequest
 from bandwitness.v1.record_pb2 import PlanIssued, TimeOfDayRange, WindowsFixed
 from collector.clock import Clock
 from collector.config import Config
@@ -19,6 +20,8 @@ from collector.planner.plan import Plans, build_plans
 from collector.windows import SiteWindows
 
 EVERY_NS = 3600 * 1_000_000_000
+MS = 1_000_000
+MAX_TRACES = 32  # asked of one node at a time
 AGAIN_NS = 30 * 1_000_000_000  # after a plan could not be written
 
 logger = logging.getLogger(__name__)
@@ -47,6 +50,7 @@ class Planning:
         self._clock = clock
         self._slots: Sequence[SlotRow] = ()
         self._next_ns = 0  # monotonic
+        self._one = asyncio.Lock()
 
     async def start(self) -> None:
         """Takes up the plans in force, or makes new ones; the slots about to start stay as they were.
@@ -81,16 +85,52 @@ class Planning:
             PlanError: the fleet cannot be measured as configured.
             LogError: the plans could not be written; those in force stay.
         """
-        version = max((issued.plan.version for issued in self._control.plans().values()), default=0)
-        plans: Plans = await asyncio.to_thread(
-            build_plans, self._config, self._clock.wall_ns(), self._slots, previous_version=version
-        )
-        await self._control.issue(plans.plans)
+        async with self._one:
+            plans = await self._plan()
         self._slots = plans.slots
         self._next_ns = self._clock.monotonic_ns() + EVERY_NS
         for note in plans.notes:
             logger.warning("planning: %s", note)
         logger.info("planning: version %d, %d slots", plans.version, len(plans.slots))
+
+    async def _plan(self) -> Plans:
+        version = max((issued.plan.version for issued in self._control.plans().values()), default=0)
+        now_ns = self._clock.wall_ns()
+        plans: Plans = await asyncio.to_thread(build_plans, self._config, now_ns, self._slots, previous_version=version)
+        for node, plan in plans.plans.items():
+            before = self._control.plan_for(node)
+            if before is not None:
+                plan.trace.extend(wanted for wanted in before.plan.trace if wanted.expiry_time_ns > now_ns)
+        await self._control.issue(plans.plans)
+        return plans
+
+    async def ask_traces(self, node: str, requests: Sequence[TraceRequest]) -> bool:
+        """Writes the node's plan anew, with these requests beside those that have not lapsed.
+
+        False: the node has no plan, or as many requests as it may.
+
+        Raises:
+            LogError: the plan could not be written; the one in force stays.
+        """
+        async with self._one:
+            issued, now_ns = self._control.plan_for(node), self._clock.wall_ns()
+            if issued is None:
+                return False
+            plan = Plan()
+            plan.CopyFrom(issued.plan)
+            kept = [wanted for wanted in plan.trace if wanted.expiry_time_ns > now_ns]
+            known = {wanted.request for wanted in kept}
+            fresh = [wanted for wanted in requests if wanted.request not in known]
+            if len(kept) + len(fresh) > MAX_TRACES:
+                return False
+            if not fresh:
+                return True
+            del plan.trace[:]
+            plan.trace.extend([*kept, *fresh])
+            plan.version = max(now_ns // MS, plan.version + 1)
+            plan.issued_time_ns = now_ns
+            await self._control.issue({node: plan})
+            return True
 
     def _hold(self, now_ns: int) -> bool:
         """Whether every node has a plan made from this very configuration that is good for half its time yet."""

@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 
 from bandwitness.chain import ChainError, ChainFault, read_header, read_payload
 from bandwitness.v1.record_pb2 import BATCH_CLASS_CONTROL, Header, Record
-from collector.decode import columns, control, marks, runs, self_checks
+from collector.decode import columns, control, marks, runs, self_checks, ways
 from collector.decode.definitions import DefinitionError, Definitions
 from collector.model import (
     BatchRow,
@@ -19,11 +19,13 @@ from collector.model import (
     MarkRow,
     NicSamples,
     OneWayLossRow,
+    PathMtuRow,
     PathRow,
     PlanRow,
     ProfileRow,
     Quarantined,
     RoundTripSamples,
+    RouteTraceRow,
     RunRow,
     SelfCheckRow,
     Source,
@@ -52,6 +54,8 @@ class Decoded:
     nics: list[NicSamples] = field(default_factory=list)
     marks: list[MarkRow] = field(default_factory=list)
     self_checks: list[SelfCheckRow] = field(default_factory=list)
+    route_traces: list[RouteTraceRow] = field(default_factory=list)
+    path_mtus: list[PathMtuRow] = field(default_factory=list)
     gaps: list[GapRow] = field(default_factory=list)
     statuses: list[StatusRow] = field(default_factory=list)
     chains_opened: list[ChainOpenedRow] = field(default_factory=list)
@@ -123,7 +127,7 @@ def _record(result: Decoded, entry: LogEntry, definitions: Definitions, index: i
         _refuse(result, entry, "bad_definition", str(error), index)
     except ForeignPathError as error:
         _refuse(result, entry, "foreign_path", str(error), index)
-    except (columns.ColumnsError, runs.RunError, marks.MarkError, self_checks.SelfCheckError) as error:
+    except _BAD_RECORD as error:
         _refuse(result, entry, "bad_record", str(error), index)
 
 
@@ -182,6 +186,14 @@ def _self_check(result: Decoded, source: Source, record: Record, _: Definitions)
     result.self_checks.append(self_checks.self_check_row(source, record.self_check))
 
 
+def _route_trace(result: Decoded, source: Source, record: Record, _: Definitions) -> None:
+    result.route_traces.append(ways.route_trace_row(source, record.route_trace))
+
+
+def _path_mtu(result: Decoded, source: Source, record: Record, _: Definitions) -> None:
+    result.path_mtus.append(ways.path_mtu_row(source, record.path_mtu))
+
+
 def _gap(result: Decoded, source: Source, record: Record, _: Definitions) -> None:
     result.gaps.append(runs.gap_row(source, record.gap))
 
@@ -215,6 +227,13 @@ def _tree_head(result: Decoded, source: Source, record: Record, _: Definitions) 
 
 
 _CONTROL_KINDS = frozenset({"chain_opened", "plan_issued", "windows_fixed", "collector_started", "tree_head"})
+_BAD_RECORD = (
+    columns.ColumnsError,
+    runs.RunError,
+    marks.MarkError,
+    self_checks.SelfCheckError,
+    ways.WayError,
+)
 _READERS: dict[str, Callable[[Decoded, Source, Record, Definitions], None]] = {
     "definition": _definition,
     "round_trip": _round_trip,
@@ -223,6 +242,8 @@ _READERS: dict[str, Callable[[Decoded, Source, Record, Definitions], None]] = {
     "nic": _nic,
     "trainer_mark": _mark,
     "self_check": _self_check,
+    "route_trace": _route_trace,
+    "path_mtu": _path_mtu,
     "gap": _gap,
     "agent_status": _status,
     "chain_opened": _chain_opened,

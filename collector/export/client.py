@@ -16,11 +16,12 @@ class ApiError(RuntimeError):
     """The collector could not be asked, or refused; the message says what to do."""
 
 
-def _get(url: str) -> Any:
+def _get(url: str, method: str = "GET") -> Any:
     if not url.startswith(("http://", "https://")):
         raise ApiError(f"{url} is not an http address")
+    request = urllib.request.Request(url, method=method)  # noqa: S310 - scheme checked above
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:  # noqa: S310 - scheme checked above
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310 - likewise
             return json.load(response)
     except urllib.error.HTTPError as error:
         try:
@@ -51,6 +52,20 @@ def fetch(url: str, resource: str, **parameters: str | None) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise _stranger(url)
     return found
+
+
+def ask(url: str, resource: str, **parameters: str) -> list[dict[str, Any]]:
+    """Asks for something to be done; what will be.
+
+    Raises:
+        ApiError: nobody answers, or the collector refuses.
+    """
+    base = url if "://" in url else f"http://{url}"
+    answer = _get(f"{base.rstrip('/')}/api/v1/{resource}?{urllib.parse.urlencode(parameters)}", "POST")
+    try:
+        return list(answer["items"])
+    except (KeyError, TypeError):
+        raise _stranger(url) from None
 
 
 def fetch_items(url: str, resource: str, **parameters: str | None) -> list[dict[str, Any]]:

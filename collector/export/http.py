@@ -1,4 +1,4 @@
-"""The HTTP interface: ``/metrics``, ``/healthz`` and the JSON API. Reads only."""
+"""The HTTP interface: ``/metrics``, ``/healthz`` and the JSON API. Reads only, but for one request (``way_api``)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from collector.export.burst_api import Bursts, Series, add_bursts, no_series
 from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE, wants_openmetrics
 from collector.export.queries import DAY_NS, HOUR_NS, Cursor, From, Limit, PairsFrom, To, answer, span_of
 from collector.export.views import BadQueryError
+from collector.export.way_api import AskTrace, Ways, add_ways, ask_nobody
 from collector.model import (
     AccountingRow,
     Attempt,
@@ -31,7 +32,7 @@ from collector.model import (
 )
 
 
-class Reader(Bursts, Protocol):
+class Reader(Bursts, Ways, Protocol):
     """What the store answers; safe from any thread."""
 
     def nodes(self) -> Sequence[NodeRow]: ...
@@ -60,6 +61,7 @@ class Sources:
     complete_node: Callable[[NodeRow], NodeRow]  # adds what only live sessions know
     warnings: Callable[[], Mapping[str, str]] = dict  # part -> what somebody should look at though all works
     series: Series = no_series  # what NICs carried, out of the log
+    ask_trace: AskTrace = ask_nobody  # has the paths from a node to another traced
 
 
 def _error(status: int, code: str, message: str) -> JSONResponse:
@@ -126,6 +128,7 @@ def create_app(sources: Sources) -> FastAPI:
     _add_past(app, reader)
     add_bursts(app, reader, lambda *asked: sources.series(*asked))  # noqa: PLW0108 - looked up with each question
     _add_measured(app, reader)
+    add_ways(app, reader, sources.ask_trace)
     return app
 
 

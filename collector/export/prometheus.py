@@ -82,6 +82,14 @@ def round_trips(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
             yield "path_loaded", (labels, int(path.loaded))
 
 
+def ways(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
+    for path in scrape.snapshot.paths.values():
+        if path.hop_count is not None:
+            yield "path_hops", (_path_labels(path), path.hop_count)
+        if path.path_mtu_bytes is not None:
+            yield "path_mtu_bytes", (_path_labels(path), path.path_mtu_bytes)
+
+
 def throughput(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
     for path in scrape.snapshot.paths.values():
         status = path.throughput
@@ -235,7 +243,17 @@ def delay_histograms(scrape: Scrape) -> Iterator[tuple[str, str]]:
         yield metric.name, f"{metric.full_name}_count{{{labels}}} {total}"
 
 
-PARTS: tuple[Part, ...] = (round_trips, throughput, incidents, nics, bursts, agents, collector_itself, delay_histograms)
+PARTS: tuple[Part, ...] = (
+    round_trips,
+    ways,
+    throughput,
+    incidents,
+    nics,
+    bursts,
+    agents,
+    collector_itself,
+    delay_histograms,
+)
 
 
 class Exporter:

@@ -160,6 +160,26 @@ def _gaps(item: Item) -> str:
     return f"{item['gaps']}, last {when(item['last_gap_time'])}" if item["gaps"] else "0"
 
 
+def _routers(item: Item) -> str:
+    """``10.0.0.1 > * > 10.0.0.3``."""
+    hops: dict[int, list[str]] = {}
+    for hop in item["hops"]:
+        here = hops.setdefault(hop["hop_limit"], [])
+        if hop["address"] and hop["address"] not in here and hop["answer"] != "replied":
+            here.append(hop["address"])
+    last = max((limit for limit, here in hops.items() if here), default=0)
+    return " > ".join("|".join(hops.get(limit, [])) or "*" for limit in range(1, last + 1)) or "direct"
+
+
+def _mtu_verdict(item: Item) -> str:
+    if item["mtu_bytes"] is None:
+        return "unknown"
+    if item["black_hole"]:
+        return "larger packets vanish"
+    said = [trial["reporter"] for trial in item["trials"] if trial["reporter"]]
+    return f"limited by {said[-1]}" if said else "ok"
+
+
 COLUMNS: Mapping[str, Sequence[Column]] = {
     "nodes": (
         Column("node", lambda item: item["name"]),
@@ -185,6 +205,8 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("loss", lambda item: percent(item["loss_ratio"], 2), right=True),
         Column("delay p50", lambda item: delay(item["delay_p50_ns"]), right=True),
         Column("delay p99", lambda item: delay(item["delay_p99_ns"]), right=True),
+        Column("hops", lambda item: text(item["hop_count"]), right=True),
+        Column("MTU", lambda item: text(item["path_mtu_bytes"]), right=True),
         Column("off-peak", lambda item: rate(_throughput("offpeak_bps")(item)), right=True),
         Column("peak", lambda item: rate(_throughput("peak_bps")(item)), right=True),
         Column("swing", lambda item: percent(_throughput("swing_ratio")(item)), right=True),
@@ -265,6 +287,37 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("last", lambda item: when(item["last_time"])),
         Column("answer", lambda item: item["answer"]),
     ),
+    "traces": (
+        Column("time", lambda item: when(item["time"])),
+        Column("from", lambda item: item["src"]),
+        Column("to", lambda item: item["dst"]),
+        Column("lane", lambda item: item["lane"]),
+        Column("why", lambda item: item["trace_reason"]),
+        Column("reached", lambda item: "yes" if item["reached"] else "no"),
+        Column("routers", _routers),
+        Column("vendor edge", lambda item: text(item["vendor_edge"])),
+        Column("path", lambda item: item["path_id"]),
+    ),
+    "path-mtus": (
+        Column("time", lambda item: when(item["time"])),
+        Column("from", lambda item: item["src"]),
+        Column("to", lambda item: item["dst"]),
+        Column("lane", lambda item: item["lane"]),
+        Column("path MTU", lambda item: text(item["mtu_bytes"]), right=True),
+        Column("own interface", lambda item: text(item["interface_mtu_bytes"]), right=True),
+        Column("verdict", _mtu_verdict),
+        Column("path", lambda item: item["path_id"]),
+    ),
+    "route-changes": (
+        Column("time", lambda item: when(item["time"])),
+        Column("from", lambda item: item["src"]),
+        Column("to", lambda item: item["dst"]),
+        Column("lane", lambda item: item["lane"]),
+        Column("what", lambda item: item["change"]),
+        Column("before", lambda item: item["before"]),
+        Column("after", lambda item: item["after"]),
+        Column("path", lambda item: item["path_id"]),
+    ),
     "marks": (
         Column("time", lambda item: when(item["time"])),
         Column("node", lambda item: item["node"]),
@@ -284,7 +337,7 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("window", lambda item: item["window"]),
         Column("outcome", lambda item: "pending" if item["category"] == "pending" else item["outcome"]),
         Column("result", lambda item: rate((item["client_run"] or {}).get("throughput_bps")), right=True),
-        Column("left out of verdicts", lambda item: item["left_out"]),
+        Column("left out of verdicts", lambda item: item["left_out"] or item["advice"]),
         Column("why", lambda item: item["reason"]),
     ),
     "accounting": (

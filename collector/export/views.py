@@ -14,7 +14,17 @@ from functools import lru_cache
 from typing import Any
 
 from bandwitness.v1.plan_pb2 import SlotPurpose, WindowKind
-from bandwitness.v1.record_pb2 import BatchClass, GapReason, MarkPhase, Protocol, RunOutcome, RunRole
+from bandwitness.v1.record_pb2 import (
+    BatchClass,
+    GapReason,
+    HopOutcome,
+    MarkPhase,
+    MtuOutcome,
+    Protocol,
+    RunOutcome,
+    RunRole,
+    TraceReason,
+)
 from collector.analysis.accounting import doubts
 from collector.model import Attempt, BurstEvent, Incident
 
@@ -27,6 +37,9 @@ _ENUMS: Mapping[str, tuple[Any, str]] = {
     "outcome": (RunOutcome, "RUN_OUTCOME_"),
     "protocol": (Protocol, "PROTOCOL_"),
     "purpose": (SlotPurpose, "SLOT_PURPOSE_"),
+    "trace_reason": (TraceReason, "TRACE_REASON_"),
+    "answer": (HopOutcome, "HOP_OUTCOME_"),
+    "fate": (MtuOutcome, "MTU_OUTCOME_"),
     "phase": (MarkPhase, "MARK_PHASE_"),
     "role": (RunRole, "RUN_ROLE_"),
     "batch_class": (BatchClass, "BATCH_CLASS_"),

@@ -1,6 +1,7 @@
 """What the store answers: read-only, on connections of its own, safe from any thread."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from sqlalchemy import ColumnElement, Select, select
 from bandwitness.v1.record_pb2 import (
     PROTOCOL_TCP_THROUGHPUT,
     PROTOCOL_UDP_THROUGHPUT,
+    RUN_OUTCOME_STALLED_SUSPECT_MTU,
     RUN_ROLE_CLIENT,
     RUN_ROLE_SERVER,
 )
@@ -26,15 +28,19 @@ from collector.model import (
     MarkRow,
     NodeRow,
     PairLoss,
+    PathMtuView,
     PathStatus,
     RoundTripWindow,
+    RouteChangeView,
     RunRow,
     Swing,
+    TraceView,
     TreeHeadRow,
 )
-from collector.store import bursts, tables
+from collector.store import bursts, tables, ways
 from collector.store.counting import count_slots
 from collector.store.database import open_reader
+from collector.store.hops import hop_count
 from collector.store.lanes import lane_bursts
 from collector.store.newest import newest_windows
 from collector.store.nodes import node_rows
@@ -51,6 +57,7 @@ from collector.store.rows import (
     read_tree_head,
     read_window,
     signed,
+    unsigned,
 )
 from collector.store.status import round_trip_status, swing_status, throughput_status
 
@@ -80,12 +87,46 @@ class Reader:
             swings = _newest_swings(dict(row) for row in connection.execute(select(tables.swings)).mappings())
             windows = {stored.row.path_id: stored.row for stored in newest_windows(connection)}
             paths = [read_path(dict(row)) for row in connection.execute(select(tables.paths)).mappings()]
+            known = ways.ways(connection)
         return [
             throughput_status(path, swing_status(*swings.get(path.path_id, (None, None, None))))
             if path.protocol in _THROUGHPUT
-            else round_trip_status(path, windows.get(path.path_id))
+            else _with_way(round_trip_status(path, windows.get(path.path_id)), known.get(path.path_id))
             for path in paths
         ]
+
+    def definitions(self, src: str, dst: str) -> list[tuple[PathStatus, bytes]]:
+        """Round-trip paths from one node to a node or target, newest first, each with its serialised Path."""
+        table = tables.paths
+        found = [read_path(row) for row in self._rows(select(table).order_by(table.c.position.desc()))]
+        return [
+            (status, path.definition)
+            for path in found
+            if path.protocol not in _THROUGHPUT
+            and path.source.node == src
+            and (status := round_trip_status(path, None)).dst == dst
+        ]
+
+    def definitions_of(self, path_ids: Iterable[int]) -> dict[int, bytes]:
+        """Serialised Paths by id, of those that are known."""
+        table = tables.paths
+        wanted = table.c.path_id.in_([signed(path_id) for path_id in path_ids])
+        return {unsigned(row["path_id"]): row["definition"] for row in self._rows(select(table).where(wanted))}
+
+    def traces(self, from_ns: int, to_ns: int) -> list[TraceView]:
+        """Traces that began in ``[from, to)``, oldest first."""
+        with self._engine.begin() as connection:
+            return ways.traces(connection, from_ns, to_ns)
+
+    def path_mtus(self, from_ns: int, to_ns: int) -> list[PathMtuView]:
+        """Path MTU checks that began in ``[from, to)``, oldest first."""
+        with self._engine.begin() as connection:
+            return ways.path_mtus(connection, from_ns, to_ns)
+
+    def route_changes(self, from_ns: int, to_ns: int) -> list[RouteChangeView]:
+        """Paths that became others in ``[from, to)``, oldest first."""
+        with self._engine.begin() as connection:
+            return ways.route_changes(connection, from_ns, to_ns)
 
     def pairs(self, from_ns: int, to_ns: int) -> list[PairLoss]:
         """STAMP of all pairs in ``[from, to)``: loss by direction and by source port."""
@@ -175,6 +216,8 @@ class Reader:
             by_slot: dict[tuple[bytes, int, str], RunRow] = {}
             for row in recorded:
                 by_slot[row["slot_id"], row["role"], row["agent_id"]] = read_run(dict(row))
+            stalled = any(row["outcome"] == RUN_OUTCOME_STALLED_SUSPECT_MTU for row in planned)
+            advice = ways.MtuAdvice(connection) if stalled else None
         return [
             Attempt(
                 slot=slot,
@@ -184,6 +227,9 @@ class Reader:
                 server_run=by_slot.get((slot.slot_id, RUN_ROLE_SERVER, slot.server.node)),
                 disagreement=row["disagreement"],
                 valid=row["valid"],
+                advice=advice.of(slot.client, slot.server)
+                if advice is not None and row["outcome"] == RUN_OUTCOME_STALLED_SUSPECT_MTU
+                else "",
             )
             for row, slot in ((row, read_slot(dict(row))) for row in planned)
         ]
@@ -222,3 +268,10 @@ def _newest_swings(rows: Iterable[Mapping[str, Any]]) -> dict[int, tuple[Swing, 
         swing = read_swing(row)
         found[swing.path_id] = (swing, row["last_bps"], row["last_time_ns"])
     return found
+
+
+def _with_way(status: PathStatus, way: Mapping[str, Any] | None) -> PathStatus:
+    if way is None:
+        return status
+    count = None if way["hop_limit"] is None else hop_count(way["hop_limit"])
+    return replace(status, hop_count=count, path_mtu_bytes=way["mtu_bytes"])

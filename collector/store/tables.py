@@ -229,6 +229,64 @@ marks = Table(
     Index("marks_by_time", "time_ns"),
 )
 
+route_traces = Table(
+    "route_traces",
+    METADATA,
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("record_index", Integer, primary_key=True, autoincrement=False),
+    Column("source", Text, nullable=False),
+    Column("path_id", BigInteger, nullable=False),
+    Column("time_ns", BigInteger, nullable=False),
+    Column("trace_reason", Integer, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("reached", Boolean, nullable=False),
+    Column("hops", Text, nullable=False),  # [[hop limit, HopOutcome, address, delay], …]
+    Index("route_traces_by_time", "time_ns"),
+)
+
+path_mtus = Table(
+    "path_mtus",
+    METADATA,
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("record_index", Integer, primary_key=True, autoincrement=False),
+    Column("source", Text, nullable=False),
+    Column("path_id", BigInteger, nullable=False),
+    Column("time_ns", BigInteger, nullable=False),
+    Column("mtu_bytes", Integer),
+    Column("interface_mtu_bytes", Integer),
+    Column("black_hole", Boolean, nullable=False),
+    Column("trials", Text, nullable=False),  # [[payload, MtuOutcome, sent, replied, reporter, next hop's MTU], …]
+    Index("path_mtus_by_time", "time_ns"),
+)
+
+route_changes = Table(
+    "route_changes",
+    METADATA,
+    Column("path_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("time_ns", BigInteger, primary_key=True, autoincrement=False),
+    Column("change", Text, primary_key=True),
+    Column("before", Text, nullable=False),
+    Column("after", Text, nullable=False),
+    Index("route_changes_by_time", "time_ns"),
+)
+
+path_ways = Table(
+    "path_ways",
+    METADATA,
+    Column("path_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("hop_limit", Integer),  # with which replies come
+    Column("candidate", Integer),  # another one, seen of late
+    Column("seen", Integer, nullable=False),
+    Column("candidate_time_ns", BigInteger),
+    Column("responders", Text, nullable=False),  # by hop: [[addresses], …]
+    Column("trace_reached", Boolean, nullable=False),
+    Column("trace_time_ns", BigInteger),
+    Column("mtu_bytes", Integer),
+    Column("usual_mtu_bytes", Integer),
+    Column("black_hole", Boolean, nullable=False),
+    Column("mtu_time_ns", BigInteger),
+)
+
 nics = Table(
     "nics",
     METADATA,

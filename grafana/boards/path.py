@@ -162,6 +162,20 @@ ROUND_TRIPS = [
             )
         ],
     ),
+    timeseries(
+        18, "Routers on the way back 回程路由器跳数",
+        "By the TTL or hop limit that replies come with. A step says that the way back is another:"
+        " bandwitness-collector routes has it with its time. 由应答报文的 TTL 推算；台阶表示回程路由变化。",
+        [Query(f"bandwitness_path_hops{{{ONE_PATH}}}", OF_PATH)],
+        axis="Routers 路由器数", width=12, height=8, unit="none", defaults={"decimals": 0},
+    ),
+    timeseries(
+        19, "Path MTU 路径 MTU",
+        "Largest IP packet that gets there whole, checked about once an hour."
+        " 能完整到达的最大 IP 报文，约每小时检查一次。",
+        [Query(f"bandwitness_path_mtu_bytes{{{ONE_PATH}}}", OF_PATH)],
+        axis="Path MTU 路径 MTU", width=12, height=8, unit="bytes", defaults={"decimals": 0},
+    ),
 ]  # fmt: skip
 
 THROUGHPUT = [

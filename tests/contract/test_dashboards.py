@@ -229,6 +229,7 @@ def test_links_lead_somewhere(name: str) -> None:
 
 class _NoSources:
     reader = None
+    ask_trace = None
 
 
 @each_dashboard

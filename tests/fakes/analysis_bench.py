@@ -67,6 +67,10 @@ class Bench:
             *self.incidents(),
             *self.reader.swings(),
             *self.reader.marks(*ALWAYS),
+            *self.reader.traces(*ALWAYS),
+            *self.reader.path_mtus(*ALWAYS),
+            *self.reader.route_changes(*ALWAYS),
+            *(status.hop_count for status in self.reader.paths()),
             *self.reader.timetable(*ALWAYS),
             *self.reader.accounting(*ALWAYS),
         ]

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from agent.record.columns import fill_nic, fill_round_trip, fill_self_check
-from agent.result import Mark, NicBatch, RoundTripBatch, SelfCheck
+from agent.record.ways import fill_path_mtu, fill_route_trace
+from agent.result import Hop, Mark, MtuTrial, NicBatch, PathMtu, RoundTripBatch, RouteTrace, SelfCheck
 from bandwitness.chain import Tip, header_hash, seal
 from bandwitness.identity import canonical, short_id
 from bandwitness.v1 import record_pb2 as pb
@@ -122,6 +123,7 @@ class MeasuredLog:
         self.of_port: Fate = replied  # the fate of its packets, with the port in place of the sequence
         self.visible = 1 << 62
         self.traffic: FleetTraffic | None = None  # counters are sent too, if there is any
+        self.hop_limits: dict[tuple[str, str], int] = {}  # of replies, by source and destination
         self._marks: dict[str, list[Mark]] = {}
         self.control = FakeChain("collector", pb.BATCH_CLASS_CONTROL, bytes(15) + b"\xff", 99)
         self.members = {
@@ -230,6 +232,45 @@ class MeasuredLog:
         """A duplicate or a late reply, in the agent's next record."""
         self._marks.setdefault(source, []).append(Mark(short_id(echo_path(source, destination)), sequence, kind, None))
 
+    def trace(
+        self, source: str, destination: str, routers: Sequence[str], *, reached: bool = True, ago_ns: int = 2 * SECOND
+    ) -> None:
+        """A trace over these routers (empty text: silent), in the agent's next record."""
+        hops = [
+            Hop(at, pb.HOP_OUTCOME_TIME_EXCEEDED if router else pb.HOP_OUTCOME_SILENT, router, DELAY_NS)
+            for at, router in enumerate(routers, 1)
+        ]
+        if reached:
+            hops.append(Hop(len(routers) + 1, pb.HOP_OUTCOME_REPLIED, endpoint(destination).address, DELAY_NS))
+        record = pb.Record()
+        trace = RouteTrace(
+            echo_path(source, destination), self.now_ns - ago_ns, pb.TRACE_REASON_REFERENCE, "", hops, reached
+        )
+        fill_route_trace(record.route_trace, trace)
+        self.members[source].pending.append(record.SerializeToString())
+
+    def path_mtu(
+        self,
+        source: str,
+        destination: str,
+        mtu_bytes: int | None,
+        *,
+        interface: int = 9000,
+        black_hole: bool = False,
+        ago_ns: int = 2 * SECOND,
+    ) -> None:
+        """A path MTU check, in the agent's next record."""
+        trials = [MtuTrial(56, pb.MTU_OUTCOME_REPLIED, 1, 1)]
+        if black_hole and mtu_bytes is not None:
+            trials += [MtuTrial(mtu_bytes - 27, pb.MTU_OUTCOME_SILENT, 5, 0)] * 2
+        elif mtu_bytes is not None and mtu_bytes < interface:
+            trials.append(MtuTrial(8972, pb.MTU_OUTCOME_TOO_BIG, 1, 0, "10.9.9.9", mtu_bytes))
+        record = pb.Record()
+        path = echo_path(source, destination)
+        found = PathMtu(path, self.now_ns - ago_ns, trials, mtu_bytes, interface, black_hole)
+        fill_path_mtu(record.path_mtu, found)
+        self.members[source].pending.append(record.SerializeToString())
+
     # ------------------------------------------------------------ records
 
     def _flush(self, node: str) -> None:
@@ -281,6 +322,7 @@ class MeasuredLog:
             outcomes=outcomes,
             round_trip_delays_ns=delays,
             marks=self._marks.pop(node, []),
+            hop_limits=[self.hop_limits.get((node, peer), 0) for peer in peers],
         )
         record = pb.Record()
         fill_round_trip(record.round_trip, batch)

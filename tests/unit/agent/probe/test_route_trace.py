@@ -87,6 +87,12 @@ async def test_all_packets_of_a_trace_look_alike_to_what_spreads_by_header() -> 
     packets = [packet for _, packet in route.sent]
     assert len({packet[:6] for packet in packets}) == 1
     assert len({packet[6:8] for packet in packets}) == len(packets)
+    again = FakeRoute(FakeClock(), ROUTERS)
+    part = traces_of(again)
+    part._random.seed(2)  # another process has another token
+    await run(part, again)
+    assert {packet[:6] for _, packet in again.sent} == {packets[0][:6]}
+    assert again.sent[0][1][8:16] != packets[0][8:16]
 
 
 async def test_routers_are_asked_seldom() -> None:

@@ -10,6 +10,7 @@ from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO
 from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE
 from collector.export.http import Sources, create_app
 from collector.export.queries import DAY_NS
+from collector.export.way_api import TraceRefusedError
 from collector.model import (
     AccountingRow,
     Attempt,
@@ -19,16 +20,21 @@ from collector.model import (
     Element,
     EndpointRow,
     GapRow,
+    HopRow,
     Incident,
     LaneBurst,
     MarkRow,
+    MtuTrialRow,
     NodeRow,
     PairLoss,
+    PathMtuView,
     PathStatus,
     PortLoss,
     RoundTripWindow,
+    RouteChangeView,
     SeriesPoint,
     Source,
+    TraceView,
 )
 from tests.fakes.bursts import BURST, CLUSTER, T0
 
@@ -111,6 +117,18 @@ class Rows:
         self.asked.append(("bursts", from_ns, to_ns, active_only))
         return [BurstEvent(CLUSTER, [BURST])]
 
+    def traces(self, from_ns: int, to_ns: int) -> Sequence[TraceView]:
+        self.asked.append(("traces", from_ns, to_ns))
+        hops = (HopRow(1, 1, "10.0.0.1", 90_000), HopRow(2, 4, None, None))
+        return [TraceView(1, "a", "b", "rail0", 1, "10.0.0.2", 10**18, 2, "q", False, "10.0.0.1", None, None, hops)]
+
+    def path_mtus(self, from_ns: int, to_ns: int) -> Sequence[PathMtuView]:
+        trial = MtuTrialRow(1472, 2, 1, 0, "10.0.0.1", 1400)
+        return [PathMtuView(1, "a", "b", "rail0", "10.0.0.2", 10**18, 1400, 9000, False, (trial,))]
+
+    def route_changes(self, from_ns: int, to_ns: int) -> Sequence[RouteChangeView]:
+        return [RouteChangeView(1, "a", "b", "rail0", 10**18, "hop_count", "3", "4")]
+
     def timetable(self, from_ns: int, to_ns: int) -> Sequence[Attempt]:
         self.asked.append(("timetable", from_ns, to_ns))
         return []
@@ -144,6 +162,50 @@ def make(
 ) -> TestClient:
     sources = Sources(rows, metrics, health, lambda row: replace(row, connected=True), warnings, series)
     return TestClient(create_app(sources), raise_server_exceptions=False)
+
+
+def test_a_trace_shows_who_answered_hop_after_hop(client: TestClient) -> None:
+    (trace,) = client.get("/api/v1/traces").json()["items"]
+    assert (trace["trace_reason"], trace["reached"], trace["near_side"]) == ("verdict", False, "10.0.0.1")
+    assert trace["hops"] == [
+        {"hop_limit": 1, "answer": "time_exceeded", "address": "10.0.0.1", "round_trip_delay_ns": 90_000},
+        {"hop_limit": 2, "answer": "silent", "address": None, "round_trip_delay_ns": None},
+    ]
+
+
+def test_a_path_mtu_shows_the_sizes_tried_and_a_change_what_was_before(client: TestClient) -> None:
+    (check,) = client.get("/api/v1/path-mtus").json()["items"]
+    assert (check["mtu_bytes"], check["trials"][0]["fate"]) == (1400, "too_big")
+    (change,) = client.get("/api/v1/route-changes").json()["items"]
+    assert (change["change"], change["before"], change["after"]) == ("hop_count", "3", "4")
+
+
+def asking(rows: Rows, host: str = "127.0.0.1") -> TestClient:
+    """A client from some address, to a collector that takes requests for traces."""
+
+    async def ask(src: str, dst: str) -> Sequence[Mapping[str, str]]:
+        if dst == "nowhere":
+            raise TraceRefusedError("no path")
+        return [{"request": "r", "path_id": f"{src}-{dst}", "protocol": "icmp_echo"}]
+
+    sources = Sources(rows, lambda openmetrics: "", dict, lambda row: row, ask_trace=ask)
+    return TestClient(create_app(sources), raise_server_exceptions=False, client=(host, 50_000))
+
+
+def test_a_trace_can_be_asked_for_on_this_host(rows: Rows) -> None:
+    answer = asking(rows).post("/api/v1/traces", params={"src": "a", "dst": "b"})
+    assert (answer.status_code, answer.json()["items"][0]["path_id"]) == (202, "a-b")
+    refused = asking(rows).post("/api/v1/traces", params={"src": "a", "dst": "nowhere"})
+    assert (refused.status_code, refused.json()["error"]["message"]) == (409, "no path")
+
+
+def test_a_trace_cannot_be_asked_for_from_elsewhere_or_by_a_web_page(rows: Rows, client: TestClient) -> None:
+    query = {"src": "a", "dst": "b"}
+    assert asking(rows, "192.0.2.7").post("/api/v1/traces", params=query).status_code == 403
+    page = asking(rows).post("/api/v1/traces", params=query, headers={"Origin": "http://example.org"})
+    assert page.status_code == 403
+    assert asking(rows).post("/api/v1/traces").status_code == 400
+    assert client.post("/api/v1/traces", params=query).status_code == 403  # the test client's own name is no address
 
 
 def test_a_pair_shows_loss_by_direction_and_by_source_port(client: TestClient, rows: Rows) -> None:

@@ -155,7 +155,10 @@ async def test_every_described_metric_is_exported(tmp_path: Path) -> None:
     swing = ThroughputStatus(90e6, 10**18, 180e6, 90e6, 0.5, True, 5, 5)
     whole = replace(
         SNAPSHOT,
-        paths={1: replace(ECHO, delay_p99_ns=120_000, source_port=61_000), 2: replace(TEST, throughput=swing)},
+        paths={
+            1: replace(ECHO, delay_p99_ns=120_000, source_port=61_000, hop_count=3, path_mtu_bytes=1500),
+            2: replace(TEST, throughput=swing),
+        },
         nics=[replace(nic, speed_bps=10**10, receive_peak_bytes_per_second=1e6) for nic in SNAPSHOT.nics],
         nodes=[replace(NODE, last_received_time_ns=10**18)],
         rule_errors={"loss": 1},

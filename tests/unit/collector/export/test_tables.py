@@ -19,18 +19,23 @@ from collector.model import (
     Element,
     EndpointRow,
     GapRow,
+    HopRow,
     Incident,
     LaneVerdict,
     MarkRow,
+    MtuTrialRow,
     NodeRow,
     PairLoss,
+    PathMtuView,
     PathStatus,
     PortLoss,
     RoundTripWindow,
+    RouteChangeView,
     SelfCheckStatus,
     SlotRow,
     Source,
     ThroughputStatus,
+    TraceView,
     TreeHeadRow,
 )
 from tests.fakes.bursts import BURST, CLUSTER, SCORE
@@ -88,6 +93,21 @@ ROWS: Mapping[str, Sequence[Any]] = {
         BurstEvent(replace(CLUSTER, marked=False, next_start_time_ns=None, end_time_ns=CLUSTER.last_time_ns), [BURST]),
     ],
     "lanes": [LaneVerdict("s", "storage", "rail0", "shared", 3, 1, "shared: 1 of 3 …", SECOND, 2 * SECOND, ["i"])],
+    "traces": [
+        TraceView(
+            1, "a", "b", "rail0", 1, "10.0.0.2", SECOND, 4, "", True, "10.9.0.1", None, "10.9.0.3",
+            (HopRow(1, 1, "10.9.0.1", 1), HopRow(2, 4, None, None), HopRow(3, 1, "10.9.0.3", 1), HopRow(4, 2, "b", 1)),
+        ),
+        TraceView(1, "a", "b", "rail0", 1, "10.0.0.2", SECOND, 1, "r", True, None, None, None, (HopRow(1, 2, "b", 1),)),
+    ],
+    "path-mtus": [
+        PathMtuView(1, "a", "b", "rail0", "10.0.0.2", SECOND, 1400, 9000, True, ()),
+        PathMtuView(
+            1, "a", "b", "rail0", "", SECOND, 1400, 9000, False, (MtuTrialRow(8972, 2, 1, 0, "10.9.0.2", 1400),)
+        ),
+        PathMtuView(1, "a", "b", "rail0", "10.0.0.2", SECOND, None, None, False, ()),
+    ],
+    "route-changes": [RouteChangeView(1, "a", "b", "rail0", SECOND, "hop_count", "3", "4")],
     "marks": [
         MarkRow(SAID, "a", SECOND, None, 1, "checkpoint", "llm", 500, 2**30, 3, {"k": "v"}),
         MarkRow(SAID, "a", SECOND, None, 2, "checkpoint", "", None, None, None),
@@ -138,9 +158,21 @@ def test_a_node_that_was_never_seen_is_not_one_that_is_away() -> None:
 
 def test_a_path_shows_what_it_measures_and_a_verdict_only_where_there_is_one() -> None:
     echo, flagged, short = shown("paths")
-    assert echo[4:12] == ["20", "5.00 %", "96 µs", "6.0 ms", "–", "–", "–", ""]
-    assert flagged[8:12] == ["180.0 Mbit/s", "60.0 Mbit/s", "66.7 %", "flagged"]
-    assert short[8:12] == ["180.0 Mbit/s", "–", "–", "not enough tests"]
+    assert echo[4:14] == ["20", "5.00 %", "96 µs", "6.0 ms", "–", "–", "–", "–", "–", ""]
+    assert flagged[10:14] == ["180.0 Mbit/s", "60.0 Mbit/s", "66.7 %", "flagged"]
+    assert short[10:14] == ["180.0 Mbit/s", "–", "–", "not enough tests"]
+
+
+def test_what_paths_are_made_of() -> None:
+    routed, direct = shown("traces")
+    assert routed[4:8] == ["reference", "yes", "10.9.0.1 > * > 10.9.0.3", "–"]
+    assert direct[4:8] == ["requested", "yes", "direct", "–"]
+    assert [row[4:7] for row in shown("path-mtus")] == [
+        ["1400", "9000", "larger packets vanish"],
+        ["1400", "9000", "limited by 10.9.0.2"],
+        ["–", "–", "unknown"],
+    ]
+    assert shown("route-changes")[0][4:7] == ["hop_count", "3", "4"]
 
 
 def test_the_timetable_shows_the_direction_of_the_data_and_no_outcome_before_there_is_one() -> None:

@@ -60,6 +60,7 @@ def test_a_slot_with_its_outcome_is_one_flat_item() -> None:
         "server_run": None,
         "disagreement": "",
         "valid": False,
+        "advice": "",
         "left_out": "",
     }
 
