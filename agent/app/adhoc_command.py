@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-PING, STAMP, REFLECT, TRACE, MTU = "ping", "stamp", "reflect", "trace", "mtu"
+PING, STAMP, REFLECT, TRACE, MTU, NIC = "ping", "stamp", "reflect", "trace", "mtu", "nic"
 EXAMPLES = """\
 examples:
   bandwitness-agent probe ping 10.0.1.12 gpu-r2-01
@@ -12,6 +12,7 @@ examples:
   bandwitness-agent probe stamp 10.0.1.12 --count 100 --interval 100ms --json
   bandwitness-agent probe trace 10.0.2.12 --source 10.0.1.11
   bandwitness-agent probe mtu 10.0.2.12
+  bandwitness-agent probe nic ens1f0 --count 10
 
 exit codes: 0 every address answered, 1 not, or nothing could be sent, 2 wrong usage
 """
@@ -48,6 +49,16 @@ def add_parsers(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="payload sizes that are always tried, behind an IPv4 and an ICMP header (default 1472 8972)",
     )  # fmt: skip
     _add_endpoint(mtu)
+    nic = _parser(probes, NIC, "rate, peak, errors, pauses and RDMA share of NICs, look after look")
+    nic.add_argument("nic", metavar="NIC", nargs="*", help="network devices (default: all but the loopback)")
+    nic.add_argument(
+        "--count", type=_number(0, 1_000_000), default=0, metavar="N", help="looks; 0: until interrupted (default 0)"
+    )
+    nic.add_argument(
+        "--interval", type=_duration(100_000_000, 60_000_000_000), default="1s", metavar="T",
+        help="between two looks, 100ms to 1min (default 1s)",
+    )  # fmt: skip
+    nic.add_argument("--json", action="store_true", help="print one JSON object a look")
     reflect = _parser(probes, REFLECT, "answer STAMP senders until interrupted, for a try")
     reflect.add_argument("--allow", metavar="ADDR", nargs="+", required=True, help="addresses that are answered")
     reflect.add_argument(
@@ -64,6 +75,11 @@ def run(asked: argparse.Namespace) -> int:
     from agent.app.adhoc import Asked, UsageError  # noqa: PLC0415
 
     try:
+        if asked.probe == NIC:
+            from agent.app.adhoc_nic import nic  # noqa: PLC0415
+
+            count, every = asked.count or None, asked.interval
+            return asyncio.run(nic(asked.nic, sys.stdout, count=count, interval_ns=every, as_json=asked.json))
         if asked.probe == REFLECT:
             from agent.app.adhoc_reflect import reflect  # noqa: PLC0415
 

@@ -214,11 +214,11 @@ class NicSampler:
         except OSError as error:
             statistics.failed(error, interval_ns)
 
-    def ask_drivers(self) -> None:
-        """The same at once and in this thread."""
+    def ask_drivers(self, *, again: bool = False) -> None:
+        """The same at once and in this thread; ``again``: also those that were asked a moment ago."""
         for unit in self._units.values():
             statistics = unit.statistics
-            if statistics is not None and statistics.patience.due(self._clock.monotonic_ns()):
+            if statistics is not None and (again or statistics.patience.due(self._clock.monotonic_ns())):
                 try:
                     statistics.take(unit.nature.driver, statistics.read(unit.nature.driver), self._interval_ns)
                 except OSError as error:

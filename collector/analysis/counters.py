@@ -74,6 +74,8 @@ class Nic:
         self.node, self.nic = node, nic
         self.speed_bps: int | None = None
         self.kind = ""
+        self.driver = ""
+        self.coverage: Sequence[str] = ()
         self.resets = 0
         self.errors: dict[str, int] = {}  # since the process started, young samples only
         self.totals = [0, 0]  # the same of octets
@@ -98,6 +100,7 @@ class Nic:
                 self._count(record, times, touched, young=young)
             if normalised(record.counter_source) == COUNTER_SOURCE_NETDEV:
                 self.speed_bps, self.kind = record.speed_bps, record.kind
+                self.driver, self.coverage = record.driver, record.coverage
                 for time_ns in times:
                     window = self._touch(touched, time_ns)
                     window.ticks += 1
@@ -220,6 +223,8 @@ class Nic:
             counters={name: value for source in self._sources.values() for name, (_, value) in source.last.items()},
             errors=dict(self.errors),
             kind=self.kind,
+            driver=self.driver,
+            coverage=self.coverage,
             receive_pause_ratio=newest.pause_ratio(RECEIVE),
             transmit_pause_ratio=newest.pause_ratio(TRANSMIT),
         )

@@ -66,6 +66,8 @@ class NicStatus:
     counters: Mapping[str, int] = field(default_factory=dict)  # raw values as last read, by the kernel's names
     errors: Mapping[str, int] = field(default_factory=dict)  # totals of those that count errors and drops
     kind: str = ""  # physical, bond, vlan …: only physical ones and virtual functions make a sum
+    driver: str = ""
+    coverage: Sequence[str] = ()  # why what is counted is not all that passes
     receive_pause_ratio: float | None = None  # share of the newest 10 s in which the port was not allowed to send
     transmit_pause_ratio: float | None = None  # and in which it stopped its neighbour
 

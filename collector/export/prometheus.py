@@ -139,6 +139,10 @@ def nics(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
                 yield name, (labels, peak)
         if nic.speed_bps is not None:
             yield "nic_speed_bytes_per_second", (labels, nic.speed_bps / 8)
+        for direction, paused in (("receive", nic.receive_pause_ratio), ("transmit", nic.transmit_pause_ratio)):
+            if paused is not None:
+                yield "nic_pause_ratio", ((*labels, direction), paused)
+        yield "nic_info", ((*labels, nic.kind, nic.driver, ",".join(nic.coverage)), 1)
 
 
 def bursts(scrape: Scrape) -> Iterator[tuple[str, Sample]]:

@@ -87,6 +87,21 @@ ALL_NICS = [
         axis="Packets 包数", width=24, height=8, unit="pps", style="dots",
         defaults={"color": {"mode": "fixed", "fixedColor": VERMILLION}},
     ),
+    timeseries(
+        16, "Paused 流控暂停",
+        "Share of time in which flow control stopped the port, the ten longest; only where drivers count it. Receive:"
+        " it was not allowed to send; transmit: it stopped its neighbour."
+        " 流控使端口停止的时间占比，最长的十个；仅限驱动统计时长的网卡。"
+        "receive 为本端不得发送，transmit 为本端令对端停止。",
+        [Query(f"topk(10, bandwitness_nic_pause_ratio{{{NICS}}} > 0)", "{{node}} {{nic}} {{direction}}")],
+        axis="Share 占比", width=12, height=8, unit="percentunit", most=1, style="dots",
+    ),
+    timeseries(
+        17, "Kinds and blind spots 类型与盲区",
+        "NICs by what they are and by what their counters do not see. 按类型与计数盲区统计的网卡数。",
+        [Query(f"count by (kind, coverage) (bandwitness_nic_info{{{NICS}}})", "{{kind}} {{coverage}}")],
+        axis="NICs 网卡", width=12, height=8, unit="short",
+    ),
 ]  # fmt: skip
 
 BURSTS = [

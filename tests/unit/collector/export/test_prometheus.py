@@ -43,7 +43,24 @@ SNAPSHOT = Snapshot(
     delays=(DelayHistogram("r1", "r2", "rail0", (*(0,) * 5, 3, *(0,) * (len(DELAY_BOUNDS_NS) - 5)), 300_000),),
     attempts={("a", "b", "rail0", "refused"): 6},
     incidents=(Incident("x", "loss", 1, Element("uplink", "r1"), "critical", 1, None, 2, "", {}),),
-    nics=(NicStatus("a", "eth0", 10**18, 1000, 2000, None, 125e6, None, 0, errors={"rx_dropped": 7}),),
+    nics=(
+        NicStatus(
+            "a",
+            "eth0",
+            10**18,
+            1000,
+            2000,
+            None,
+            125e6,
+            None,
+            0,
+            errors={"rx_dropped": 7},
+            kind="physical",
+            driver="mlx5_core",
+            coverage=("vfs_unseen",),
+            receive_pause_ratio=0.25,
+        ),
+    ),
     open_bursts=(BURST,),
     open_clusters=(CLUSTER, CLUSTER),
     forecasts=(CLUSTER,),
@@ -138,6 +155,9 @@ def test_case_46_one_failing_part_costs_only_itself(caplog: pytest.LogCaptureFix
     found = scrape(parts=(*PARTS, infiniband))
     assert found["collector_scrape_errors{part=infiniband}"] == 1
     assert found["nic_transmit_bytes_total{node=a,nic=eth0}"] == 2000
+    assert found["nic_pause_ratio{node=a,nic=eth0,direction=receive}"] == 0.25
+    assert "nic_pause_ratio{node=a,nic=eth0,direction=transmit}" not in found
+    assert found["nic_info{node=a,nic=eth0,kind=physical,driver=mlx5_core,coverage=vfs_unseen}"] == 1
     assert not [key for key in found if "mlx5_0" in key]
     assert "infiniband" in caplog.text
 
