@@ -5,7 +5,6 @@ now, are left out by NIC and direction.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
 
 from agent.sample.mark_book import OpenMark
 from agent.schedule import Hold
@@ -15,22 +14,12 @@ MAX_NAMED = 3
 Load = tuple[str, str]  # NIC, "receive" or "transmit"
 
 
-class Bursts(Protocol):
-    """The sampler's own quick word on bursts; what a burst was, the collector says later."""
-
-    def open_bursts(self) -> Collection[Load]:
-        """NICs and directions whose rate is far above the usual just now."""
-
-    def hasten(self, until_monotonic_ns: int, /) -> None:
-        """Reads counters at the interval of bursts until then."""
-
-
 class Quiet:
     """Says what holds tests off.
 
     Args:
         marks: that are open.
-        bursts: NICs and directions in a burst.
+        bursts: NICs and directions in a burst, by the sampler's quick word; what a burst was, the collector says later.
         own_loads: NICs and directions that carry a test of ours.
         paused: why tests are paused here; empty when they are not.
     """

@@ -10,7 +10,7 @@ import logging
 import os
 import random
 import signal
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from agent.app import start
@@ -35,6 +35,7 @@ from agent.sample.clockstate import read_clock
 from agent.sample.cpuwait import read_cpu_times
 from agent.sample.hostload import read_process
 from agent.sample.mark import MarkListener, places
+from agent.sample.mark_book import OpenMark
 from agent.sample.nic import NicSampler
 from agent.schedule import FileJournal, SlotRunner
 from agent.spool import Journal, Limits, Spool, SpoolError
@@ -48,6 +49,7 @@ SLOTS_FILE = "slots.jsonl"
 SECOND_NS = 1_000_000_000
 MIN_COUNTER_INTERVAL_NS = SECOND_NS // 10
 MAX_COUNTER_INTERVAL_NS = 60 * SECOND_NS
+MARK_HASTE_NS = 3 * SECOND_NS  # renewed about once a second while a mark is open
 FAREWELL_NS = 2 * SECOND_NS  # for the collector to acknowledge the last flush
 FAREWELL_STEP_NS = SECOND_NS // 20
 
@@ -138,7 +140,7 @@ class Agent:
             clock=clock,
             source=random.SystemRandom(),
         )
-        self.quiet = Quiet(marks=self.marks.open, bursts=tuple, own_loads=self._own_loads)
+        self.quiet = Quiet(marks=self._open_marks, bursts=self._open_bursts, own_loads=self._own_loads)
         self.slots = SlotRunner(
             config.name,
             clock,
@@ -217,11 +219,18 @@ class Agent:
         await self.engine.check()
         await self.slots.run()
 
+    def _open_marks(self) -> Sequence[OpenMark]:
+        return self._marks.guard((), self.marks.open)
+
+    def _open_bursts(self) -> Collection[Load]:
+        return self._nic.guard((), self.sampler.open_bursts)
+
     def _own_loads(self) -> Collection[Load]:
         return self.slots.loads()
 
     def _on_mark(self) -> None:
-        """Something has begun, or goes on."""
+        """Something has begun, or goes on: tests stop, counters are read as in a burst."""
+        self.sampler.hasten(self._clock.monotonic_ns() + MARK_HASTE_NS)
         self.slots.look()
 
     async def _follow_plans(self) -> None:

@@ -89,6 +89,11 @@ class NicSampler:
         until_ns = min(until_monotonic_ns, self._clock.monotonic_ns() + HASTE_MAX_NS)
         self._fast_until_ns = max(self._fast_until_ns, until_ns)
 
+    def open_bursts(self) -> set[tuple[str, str]]:
+        """NICs asked for, not those below them, with the direction (``receive``, ``transmit``) of a burst just now."""
+        wanted = (self._units[name] for name in self._wanted if name in self._units)
+        return {(unit.name, direction) for unit in wanted for direction in unit.bursts}
+
     @property
     def units(self) -> Mapping[str, Unit]:
         """The NICs read, by name."""

@@ -137,6 +137,15 @@ class Unit:
         ]
         return any(found)
 
+    @property
+    def bursts(self) -> tuple[str, ...]:
+        """Directions in a burst just now: ``receive``, ``transmit``. None where the line's speed is not known, for then
+        any traffic stands out on an idle NIC, nor where it cannot be read."""
+        if not self._speed_bps or self.device.fault:
+            return ()
+        named = zip(("receive", "transmit"), self._watches, strict=True)
+        return tuple(direction for direction, watch in named if watch.is_open)
+
     # ------------------------------------------------------------ draining
 
     @property

@@ -302,3 +302,24 @@ def test_descriptors_are_kept_and_given_back(root: Path) -> None:
     assert descriptors() <= before + len(COUNTERS)
     nics.close()
     assert descriptors() == before
+
+
+@pytest.mark.parametrize("speed", ["25000", "-1"])
+def test_a_burst_is_told_by_nic_and_direction_and_only_where_the_lines_speed_is_known(root: Path, speed: str) -> None:
+    clock = FakeClock()
+    (root / NET / "ens1f0" / "speed").write_text(f"{speed}\n")
+    reader = sampler(root, clock, "ens1f0")
+    speed_bytes = 25_000_000_000 // 8
+    carried = 0
+    seen = []
+    for share in (0.01, 0.01, 0.5, 0.5, 0.01, 0.01, 0.01, 0.01):
+        carried += int(share * speed_bytes)
+        write(root, "ens1f0", "tx_bytes", carried)
+        reader.tick()
+        reader.drain()  # the speed is read with it
+        seen.append(reader.open_bursts())
+        clock.move(SECOND)
+    burst = {("ens1f0", "transmit")} if speed == "25000" else set()
+    assert seen[:4] == [set(), set(), burst, burst]
+    assert seen[-1] == set()
+    reader.close()
