@@ -5,6 +5,7 @@ Sockets are opened inside a namespace by a thread that visits it (setns), so the
 
 import asyncio
 import errno
+import json
 import os
 import select
 import socket
@@ -14,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path as FilePath
 from random import Random
+from struct import pack
 from time import monotonic
 
 import pytest
@@ -21,7 +23,15 @@ import pytest
 from agent.clock import SystemClock
 from agent.probe import stamps
 from agent.probe.binding import socket_address
-from agent.probe.echo_packet import EchoTemplate, message_offset, parse_reply, pattern
+from agent.probe.echo_packet import (
+    EchoTemplate,
+    checksum,
+    message_offset,
+    ones_complement_sum,
+    parse_quote,
+    parse_reply,
+    pattern,
+)
 from agent.probe.icmp import EchoSession
 from agent.probe.icmp_socket import (
     DATAGRAM,
@@ -50,7 +60,7 @@ from tests.fakes.netns import inside, ip
 from tests.fakes.network import MILLISECOND, SECOND, FakeNetwork, Host, outcomes_by_address, round_trip_target
 
 NEAR, FAR = f"bwicmp-near-{os.getpid()}", f"bwicmp-far-{os.getpid()}"
-FAR_V4, FAR_V6 = "10.77.0.2", "fd77::2"
+FAR_V4, FAR_SECOND, FAR_V6 = "10.77.0.2", "10.77.0.3", "fd77::2"
 UNROUTED, REFUSED = "192.0.2.99", "10.78.0.1"
 REPOSITORY = FilePath(__file__).parents[2]
 
@@ -71,6 +81,7 @@ def namespaces() -> Iterator[None]:
             ip("-n", name, "address", "add", f"10.77.0.{number}/24", "dev", device)
             ip("-n", name, "address", "add", f"fd77::{number}/64", "dev", device, "nodad")
             ip("-n", name, "link", "set", device, "up")
+        ip("-n", FAR, "address", "add", f"{FAR_SECOND}/24", "dev", "bwicmp1")
         ip("-n", NEAR, "route", "add", "10.78.0.0/24", "via", FAR_V4)
         ip("-n", NEAR, "route", "add", "fd78::/64", "via", FAR_V6)
         # Not an "unreachable" route: the kernel answers for these once a second, whatever icmp_ratelimit says.
@@ -271,6 +282,130 @@ def test_case_57_no_right_to_send_icmp(groups: str, drop: str, wanted: str) -> N
     assert ran.stdout.startswith(wanted)
     if "None" in wanted:
         assert "net.ipv4.ping_group_range (now '" in ran.stdout
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_case_17_two_ordinary_users_pingers_on_one_host_see_their_own_replies_only() -> None:
+    """Datagram sockets, to the same two hosts at the same time: the kernel's identifiers tell them apart."""
+    program = [sys.executable, "-m", "agent", "probe", "ping", FAR_V4, "10.77.0.9"]
+    command = ["ip", "netns", "exec", NEAR, "setpriv", "--bounding-set", "-net_raw", *program]
+    command += ["--count", "30", "--interval", "20ms", "--wait", "500ms", "--json"]
+    pingers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) for _ in range(2)]
+    for pinger in pingers:
+        said = json.loads(pinger.communicate(timeout=50)[0])
+        alive, dead = said["paths"]
+        assert (alive["address"], alive["lost"], alive["duplicates"], alive["late"]) == (FAR_V4, 0, 0, 0)
+        assert alive["replied"] > 0
+        assert (dead["address"], dead["replied"], dead["duplicates"]) == ("10.77.0.9", 0, 0)
+        assert said["remarks"] == []
+
+
+FLOOD = """
+import socket, sys, time
+from random import Random
+from struct import pack
+source, near, identifier, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+random = Random(1)
+# The right identifier, slot and sequence and a wrong token, and (every other one) a wrong identifier.
+def forged(number):
+    name = identifier if number % 2 else random.randrange(65536)
+    place = (number % 3).to_bytes(4, "big") + (number % 250).to_bytes(8, "big")
+    message = bytes(4) + name.to_bytes(2, "big") + random.randbytes(10) + place + bytes(range(0x10, 0x34))
+    total = sum(int.from_bytes(message[i : i + 2], "big") for i in range(0, len(message), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return message[:2] + (0xFFFF ^ total).to_bytes(2, "big") + message[4:]
+packets = [forged(number) for number in range(1000)]
+raw.bind((source, 0))
+raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+end, sent = time.monotonic() + seconds, 0
+while time.monotonic() < end:
+    for packet in packets:
+        sent += raw.sendto(packet, (near, 0)) > 0
+    time.sleep(0.02)  # bursts, so that the flood leaves the other core some time
+print(sent)
+"""
+
+
+@pytest.mark.usefixtures("namespaces")
+async def test_a_flood_of_forged_replies_costs_the_other_paths_nothing_and_no_memory() -> None:
+    """From the address of a probed host and with our identifier: only the token is not ours."""
+    clock = SystemClock()
+    session = EchoSession(clock, opener=open_near, rights=Rights(RAW, RAW))
+    session.configure(targets(FAR_V4, FAR_SECOND, "10.77.0.9"))
+    async with running(session):
+        quiet, _ = await collect(session, clock, at_least(10, FAR_V4, FAR_SECOND))
+        assert set(quiet[FAR_SECOND]) == {PACKET_OUTCOME_REPLIED}
+        (link,) = session._wire.links.values()
+        words = [sys.executable, "-c", FLOOD, FAR_V4, "10.77.0.1", str(link.socket.identifier), "2"]
+        before = resident_bytes()
+        flood = await asyncio.create_subprocess_exec("ip", "netns", "exec", FAR, *words, stdout=subprocess.PIPE)
+        found, batches = await collect(session, clock, at_least(60, FAR_V4, FAR_SECOND))
+        sent, _ = await flood.communicate()
+        assert int(sent) > 20_000
+        assert resident_bytes() - before < 16 << 20
+    for address in (FAR_V4, FAR_SECOND):
+        assert set(found[address]) == {PACKET_OUTCOME_REPLIED}
+    assert PACKET_OUTCOME_REPLIED not in found.get("10.77.0.9", ())
+    assert [mark for batch in batches for mark in batch.marks] == []
+    assert [fault for batch in batches for _, fault in batch.delay_faults] == []
+
+
+def resident_bytes() -> int:
+    return int(FilePath("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def icmp_error(quoted: bytes, ip_version: int) -> bytes:
+    """Host unreachable; the kernel computes ICMPv6's checksum itself."""
+    kind = b"\x03\x01" if ip_version == 4 else b"\x01\x03"
+    message = kind + bytes(6) + quoted
+    return message[:2] + checksum(ones_complement_sum(message)).to_bytes(2, "big") + message[4:]
+
+
+def quote_of(ip_version: int, request: bytes, between: bytes) -> bytes:
+    """The request's packet as a router quotes it; ``between``: IPv4 options, or an IPv6 extension header."""
+    if ip_version == 4:
+        length = 20 + len(between)
+        head = pack("!BBHHHBBH", 0x40 | length // 4, 0, length + len(request), 0, 0, 60, 1, 0)
+        return head + socket.inet_aton("10.77.0.1") + socket.inet_aton(FAR_V4) + between + request
+    head = pack("!IHBB", 6 << 28, len(between) + len(request), 60 if between else 58, 60)
+    addresses = socket.inet_pton(socket.AF_INET6, "fd77::1") + socket.inet_pton(socket.AF_INET6, FAR_V6)
+    return head + addresses + between + request
+
+
+@pytest.mark.parametrize("cut", [8, 28, 84])  # of the ICMP message: RFC 792's least, our own fields, all
+@pytest.mark.parametrize(
+    ("ip_version", "between"),
+    [(4, b""), (4, b"\x01" * 8), (6, b""), (6, bytes([58, 0, 1, 4, 0, 0, 0, 0]))],
+    ids=["ipv4", "ipv4-options", "ipv6", "ipv6-destination-options"],
+)
+@pytest.mark.usefixtures("namespaces")
+def test_icmp_errors_quote_our_packet_cut_and_behind_other_headers(ip_version: int, between: bytes, cut: int) -> None:
+    """The kernel finds the ICMP part behind whatever IP header the quote has, and hands over as much as there is."""
+    far, near = (FAR_V4, "10.77.0.1") if ip_version == 4 else (FAR_V6, "fd77::1")
+    opened = open_near(RAW, Source(ip_version, near, "", 0), 77)
+    token = bytes(range(8))
+    try:
+        template = EchoTemplate(ip_version=ip_version, identifier=77, token=token, slot=5, fill=pattern(56))
+        message = template.request(9, 9)
+        with inside(FAR):
+            family, protocol = (
+                (socket.AF_INET, socket.IPPROTO_ICMP) if ip_version == 4 else (socket.AF_INET6, socket.IPPROTO_ICMPV6)
+            )
+            router = socket.socket(family, socket.SOCK_RAW, protocol)
+        with router:
+            router.sendto(icmp_error(quote_of(ip_version, message[:cut], between), ip_version), (near, 0))
+        errors: list[tuple[bytes, str, stamps.ErrorReport]] = read_some(opened.read_errors, 1)  # type: ignore[assignment]
+        ((quoted, address, report),) = errors
+        assert address == far  # what the packet was sent to, not who complains
+        assert report.origin == (stamps.ORIGIN_ICMP if ip_version == 4 else stamps.ORIGIN_ICMP6)
+        quote = parse_quote(quoted, ip_version)
+        assert quote is not None
+        assert (quote.identifier, quote.wire_sequence) == (77, 9)
+        assert (quote.token, quote.slot, quote.sequence) == ((None, 0, 0) if cut < 28 else (token, 5, 9))
+    finally:
+        opened.close()
 
 
 # ---------------------------------------------------------------- one socket: the kernel's and the fake
