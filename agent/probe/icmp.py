@@ -12,7 +12,8 @@ from random import Random
 from agent.clock import Clock
 from agent.probe.icmp_socket import KernelEchoSocket, Opener, Rights, find_rights, hold_receive_stamping, warm_up
 from agent.probe.icmp_wire import EchoWire, Link, source_of
-from agent.probe.paths import MAX_RATE, PathBook
+from agent.probe.path_slots import MAX_RATE
+from agent.probe.paths import PathBook
 from agent.probe.resolve import Resolver
 from agent.probe.targets import PathSpec
 from agent.result import PartState, RoundTripBatch
@@ -91,9 +92,7 @@ class EchoSession:
         self._resolver.tick()
         now = self._clock.anchor()
         used: set[Link] = set()
-        for slot in self._book.due(now):
-            spec = self._book.specs[slot]
-            assert spec is not None
+        for slot, spec in self._book.due(now):
             link = self._wire.send(slot, spec, now)
             if link is not None:
                 used.add(link)

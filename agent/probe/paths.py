@@ -1,32 +1,20 @@
-"""The paths that one prober keeps: from targets and names to slots, turns and batches. No sockets.
+"""The paths that one prober of planned targets keeps: from targets and names to slots. No sockets.
 
-Shared by the probers of all round-trip protocols. A change of targets or of a name's addresses is taken over at the
-next tick; paths that stay go on with their sequence, those that come back go on where they were.
+Shared by the probers of ICMP and TCP. A change of targets or of a name's addresses is taken over at the next tick.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from agent.clock import Anchor
-from agent.probe.matching import HOLD_NS, RoundTripTable
-from agent.probe.pacing import Pacer
+from agent.probe.path_slots import Method, PathSlots
 from agent.probe.resolve import MAX_NAMES, Resolver
 from agent.probe.targets import PathSpec, TargetRefusedError, destination, name_to_resolve, path_of, source_version
 from agent.result import RoundTripBatch
 from bandwitness.v1.plan_pb2 import RoundTripTarget
-from bandwitness.v1.record_pb2 import PACKET_OUTCOME_SKIPPED, PACKET_OUTCOME_UNRESOLVED
-
-MAX_PATHS = 5_000
-MAX_RATE = 6_000  # packets a second, of all paths together
-RATE_SLACK = 1 + 1e-9  # rates are sums of fractions
-MAX_REMEMBERED = 20_000  # sequence numbers of paths that are gone
-
-_SECOND_NS = 1_000_000_000
-Method = tuple[int, int]  # RoundTripMethod, StampSource
-_Key = tuple[int, int, int, Method]  # path id, interval, waiting time, method
 
 
-class PathBook:
-    """Slots, their paths, and what is due. ``table`` is where the prober writes what happens to packets."""
+class PathBook(PathSlots[PathSpec]):
+    """Slots, their paths, and what is due."""
 
     def __init__(
         self,
@@ -38,20 +26,14 @@ class PathBook:
         tcp_fallback: bool = False,
     ) -> None:
         """``method_of``: how a path is probed on this host; None: not at all, the path gets no samples."""
-        self.table = RoundTripTable(user_stamps=user_stamps)
-        self.specs: list[PathSpec | None] = []
-        self.turns_not_recorded = 0
-        self.max_rate: float = MAX_RATE  # from the next ``configure`` on
+        super().__init__(phase=phase, user_stamps=user_stamps)
         self._resolver = resolver
         self._method_of = method_of
         self._tcp_fallback = tcp_fallback
-        self._pacer = Pacer(phase)
         self._targets: list[tuple[RoundTripTarget, str | None, PathSpec]] = []  # name: None for an address
         self._refused: list[str] = []
         self._left_out: list[str] = []
         self._dirty = False
-        self._slots: dict[_Key, int] = {}
-        self._sequences: dict[int, int] = {}
         self._definitions: dict[int, bytes] = {}
         self._leaving: set[int] = set()
 
@@ -77,77 +59,31 @@ class PathBook:
             self._refused.append(f"{len(beyond)} names over the limit of {MAX_NAMES}")
         self._dirty = True
 
-    def due(self, now: Anchor) -> list[int]:
-        """Slots whose packet is to be sent now. Records on the way what is skipped or has no address."""
+    def due(self, now: Anchor) -> Iterator[tuple[int, PathSpec]]:
+        """As ``PathSlots.due``, after what has changed is taken over."""
         if self._resolver.take_changed() or self._dirty:
             self._rebuild()
-        slots: list[int] = []
-        for slot, skipped, first_ns, interval_ns in self._pacer.take(now.monotonic_ns):
-            spec = self.specs[slot]
-            assert spec is not None
-            if skipped:
-                self._skip(slot, skipped, first_ns, interval_ns, now)
-            if not self.table.room(slot):
-                self.turns_not_recorded += 1
-            elif spec.address:
-                slots.append(slot)
-            else:
-                self.table.add(slot, now.monotonic_ns, now.wall_ns, PACKET_OUTCOME_UNRESOLVED)
-        return slots
-
-    def next_wake_ns(self, now_ns: int) -> int:
-        """When ``due`` is to be called again."""
-        return self._pacer.next_wake_ns(now_ns)
+        return super().due(now)
 
     def drain(self, monotonic_ns: int) -> list[RoundTripBatch]:
         """What is resolved. Definitions of paths that ended go with the drain after their last."""
         for path_id in self._leaving:
             self._definitions.pop(path_id, None)
-        batches = self.table.drain(monotonic_ns)
-        self._leaving = self.table.ended - {key[0] for key in self._slots} if self.table.ended else set()
+        batches = super().drain(monotonic_ns)
+        ended = self.table.ended
+        self._leaving = ended - {spec.path_id for spec, _ in self._slots} if ended else set()
         return batches
 
     @property
     def ending(self) -> bool:
         """Whether a change is still under way: targets not taken over, or paths that end not wholly handed out."""
-        return self._dirty or sum(1 for _ in self.open_specs()) > len(self._slots)
-
-    def open_specs(self) -> Iterator[PathSpec]:
-        """All paths that go on or have packets to hand out."""
-        for slot, spec in enumerate(self.specs):
-            if spec is not None and self.table.active(slot):
-                yield spec
-
-    def oldest_unresolved_ns(self, now: Anchor) -> int | None:
-        """Smallest wall clock time of a packet that a later drain may give; None when there is none.
-
-        That is the send time of the oldest one in the table, or an overdue turn, which ``due`` may yet record as
-        skipped. A prober that has stopped has overdue turns for ever: older than HOLD_NS they count for nothing.
-        """
-        oldest = self.table.oldest_unresolved_wall_ns()
-        turn = self._pacer.earliest_ns()
-        if turn is None or turn > now.monotonic_ns:
-            return oldest
-        overdue = now.wall_ns - min(now.monotonic_ns - turn, HOLD_NS)
-        return overdue if oldest is None else min(oldest, overdue)
+        return self._dirty or len(self._specs) > len(self._slots)
 
     def state(self) -> tuple[str, list[str]]:
         """One word, and what keeps targets from being probed or packets from being recorded."""
         unresolved = [f"name {name}: {fault}" for name, fault in self._resolver.faults().items()]
-        faults = [f"refused: {reason}" for reason in self._refused + self._left_out] + unresolved
-        if self.turns_not_recorded:
-            faults.append(f"{self.turns_not_recorded} turns not recorded: nothing was drained in time")
-        if self.table.marks_dropped:
-            faults.append(f"{self.table.marks_dropped} duplicates and late replies not recorded: too many at a time")
+        faults = [f"refused: {reason}" for reason in self._refused + self._left_out] + unresolved + self.not_recorded()
         return ("dns_failed" if unresolved else "degraded" if faults else "ok"), faults
-
-    def _skip(self, slot: int, count: int, first_ns: int, interval_ns: int, now: Anchor) -> None:
-        recorded = max(0, min(count, self.table.room(slot) - 1))
-        self.turns_not_recorded += count - recorded
-        offset = now.wall_ns - now.monotonic_ns
-        for turn in range(count - recorded, count):
-            at_ns = first_ns + turn * interval_ns
-            self.table.add(slot, at_ns, at_ns + offset, PACKET_OUTCOME_SKIPPED)
 
     def _wanted(self) -> dict[int, PathSpec]:
         """Path id -> path, of all targets, each address of a name, and names without one."""
@@ -175,53 +111,12 @@ class PathBook:
     def _rebuild(self) -> None:
         self._dirty = False
         self._left_out = []
-        wanted: dict[_Key, PathSpec] = {}
-        rate = 0.0
-        over = 0
+        wanted: dict[PathSpec, Method] = {}
         for spec in self._wanted().values():
             method = self._method_of(spec)
-            if method is None:
-                continue
-            rate += _SECOND_NS / spec.interval_ns
-            if len(wanted) >= MAX_PATHS or rate > self.max_rate * RATE_SLACK:
-                over += 1
-                continue
-            wanted[spec.path_id, spec.interval_ns, spec.waiting_ns, method] = spec
-        if over:
-            self._left_out.append(
-                f"{over} paths over the limit of {MAX_PATHS} paths and {self.max_rate:g} packets a second"
-            )
-        gone = {key: slot for key, slot in self._slots.items() if key not in wanted}
-        before = {key[0]: slot for key, slot in gone.items()}
-        if gone:
-            self._pacer.remove(set(gone.values()))
-        for key, slot in gone.items():
-            del self._slots[key]
-            self._sequences[key[0]] = self.table.retire(slot)
-        while len(self._sequences) > MAX_REMEMBERED:
-            del self._sequences[next(iter(self._sequences))]
-        for key, spec in wanted.items():
-            if key not in self._slots:
-                self._open(key, spec, before.get(key[0]))
-
-    def _open(self, key: _Key, spec: PathSpec, follows: int | None) -> None:
-        path_id, interval_ns, waiting_ns, (method, stamp_source) = key
-        slot = self.table.open(
-            path_id,
-            method=method,
-            stamp_source=stamp_source,
-            interval_ns=interval_ns,
-            waiting_ns=waiting_ns,
-            first_sequence=self._sequences.pop(path_id, 0),
-            follows=follows,
-        )
-        if slot is None:
-            self._left_out.append(f"{spec.address or spec.name}: no memory for so many packets at a time")
-            return
-        if slot == len(self.specs):
-            self.specs.append(None)
-        self.specs[slot] = spec
-        self._slots[key] = slot
-        self._definitions[path_id] = spec.definition
-        self._leaving.discard(path_id)
-        self._pacer.add(slot, interval_ns)
+            if method is not None:
+                wanted[spec] = method
+        self._left_out += self.take_over(wanted)
+        going_on = {spec.path_id: spec.definition for spec, _ in self._slots}
+        self._definitions.update(going_on)
+        self._leaving -= going_on.keys()

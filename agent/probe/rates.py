@@ -6,7 +6,7 @@ targets leave; what is over it is not sent, and said.
 
 from collections.abc import Iterable
 
-from agent.probe.paths import MAX_RATE
+from agent.probe.path_slots import MAX_RATE
 from bandwitness.v1.plan_pb2 import Plan, RoundTripTarget, StampTarget
 
 SECOND_NS = 1_000_000_000

@@ -8,7 +8,7 @@ from random import Random
 from agent.clock import Clock
 from agent.probe.icmp import EchoSession
 from agent.probe.icmp_socket import KernelEchoSocket, Opener, Rights, find_rights
-from agent.probe.paths import MAX_RATE
+from agent.probe.path_slots import MAX_RATE
 from agent.probe.rates import rate_of
 from agent.probe.resolve import Lookup, Resolver, system_lookup
 from agent.probe.targets import PathSpec

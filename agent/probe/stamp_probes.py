@@ -9,7 +9,7 @@ from dataclasses import replace
 from random import Random
 
 from agent.clock import Clock
-from agent.probe.paths import MAX_RATE
+from agent.probe.path_slots import MAX_RATE
 from agent.probe.resolve import MAX_NAMES, Resolver
 from agent.probe.stamp_admission import PORT
 from agent.probe.stamp_packet import BASE_BYTES

@@ -13,7 +13,7 @@ from random import Random
 from agent.clock import Clock
 from agent.probe.icmp_socket import hold_receive_stamping
 from agent.probe.matching import EXPIRY_SLACK_NS
-from agent.probe.paths import MAX_RATE
+from agent.probe.path_slots import MAX_RATE
 from agent.probe.stamp_paths import StampBook, StampPath
 from agent.probe.stamp_session import Link, Session
 from agent.probe.stamp_socket import KernelSenderSocket, SenderOpener, warm_up

@@ -7,6 +7,7 @@ without an address is one too: the one whose packets are ``UNRESOLVED``.
 import ipaddress
 from dataclasses import dataclass
 from sys import intern
+from typing import ClassVar
 
 from agent.probe.echo_packet import MAX_PAYLOAD_BYTES, MIN_PAYLOAD_BYTES
 from agent.probe.pacing import MIN_INTERVAL_NS
@@ -45,6 +46,7 @@ class PathSpec:
     port: int
     interval_ns: int
     waiting_ns: int
+    turns: ClassVar[int] = 0  # planned paths never end by themselves
 
 
 def guarded(interval_ns: int, waiting_ns: int, dscp: int) -> str:

@@ -16,7 +16,8 @@ from typing import Protocol
 
 from agent.clock import Anchor, Clock
 from agent.probe.binding import bind_and_mark, socket_address
-from agent.probe.paths import MAX_RATE, PathBook
+from agent.probe.path_slots import MAX_RATE
+from agent.probe.paths import PathBook
 from agent.probe.resolve import Resolver
 from agent.probe.targets import PathSpec
 from agent.result import PartState, RoundTripBatch
@@ -163,9 +164,7 @@ class TcpConnectSession:
             self._ready(number)
             if number in self._open:
                 self._end(number)
-        for slot in self._book.due(now):
-            spec = self._book.specs[slot]
-            assert spec is not None
+        for slot, spec in self._book.due(now):
             self._connect(slot, spec, now)
 
     def drain(self, monotonic_ns: int) -> list[RoundTripBatch]:

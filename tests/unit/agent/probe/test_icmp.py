@@ -13,7 +13,7 @@ from agent.probe.icmp import EchoSession
 from agent.probe.icmp_socket import DATAGRAM, RAW, Arrived, Rights, find_rights, warm_up
 from agent.probe.icmp_wire import READ_LIMIT, REOPEN_NS
 from agent.probe.matching import HOLD_NS
-from agent.probe.paths import MAX_PATHS
+from agent.probe.path_slots import MAX_PATHS
 from agent.probe.resolve import Resolver
 from agent.probe.round_trip import RoundTripProbes
 from agent.result import RoundTripBatch

@@ -1,6 +1,6 @@
 """The plan's limit on packets a second."""
 
-from agent.probe.paths import MAX_RATE
+from agent.probe.path_slots import MAX_RATE
 from agent.probe.rates import limits, rate_of, stamp_rate_of
 from bandwitness.v1.plan_pb2 import Plan, StampTarget
 from tests.fakes.network import SECOND, round_trip_target

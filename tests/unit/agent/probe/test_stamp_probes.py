@@ -185,4 +185,4 @@ def test_paths_over_the_plans_rate_are_left_out_and_said() -> None:
     bench.pass_time(2 * SECOND)
     bench.probes.drain(bench.clock.monotonic_ns())
     assert len({port for port, _ in bench.network.sent}) == 10
-    assert "6 paths over 5000 paths and 100 packets a second" in bench.probes._session.state().detail
+    assert "6 paths over the limit of 5000 paths and 100 packets a second" in bench.probes._session.state().detail
