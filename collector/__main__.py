@@ -180,6 +180,7 @@ _table_command(
     span=True,
     extra=(click.option("--active", is_flag=True, help="only those that are open"),),
 )
+_table_command("carriers", "Carriers (BGP 多线) from each site: targets reached, loss, delay.", span=True)
 _table_command("gaps", "What agents did not record, by their own doing: from when to when, and why.", span=True)
 _table_command(
     "samples",

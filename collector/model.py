@@ -493,7 +493,7 @@ class StoredWindow:
 class Element:
     """A part of the network at the granularity the labels support."""
 
-    kind: str  # path, pair, endpoint, node, target, rack_pair, uplink, rack, site_link, fabric, agent
+    kind: str  # path, pair, endpoint, node, target, carrier, rack_pair, uplink, rack, site_link, fabric, agent
     name: str
 
 
@@ -673,6 +673,30 @@ class PortLoss:
     lost: int
     forward_lost: int
     reverse_lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierStatus:
+    """All targets of one carrier as a site's nodes reach them by one kind of probe, over a stretch of time.
+
+    Delays are those of windows that no test of ours loaded and no host doubted; a quantile is at most 9 % too high.
+    """
+
+    site: str
+    carrier: str
+    protocol: int
+    from_time_ns: int
+    to_time_ns: int
+    targets: int  # to which anything was sent
+    targets_reachable: int  # of these, with an answer from at least one address to at least one node
+    unreachable_targets: Sequence[str]
+    sent: int
+    lost: int  # lost + unreachable + corrupt
+    loss_ratio: float | None
+    not_sent: int  # unresolved, send_failed, skipped: ours
+    delay_samples: int
+    delay_p50_ns: int | None
+    delay_p99_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Literal
 
 PREFIX = "bandwitness_"
 PATH = ("src", "dst", "lane", "protocol", "path")
+CARRIER = ("site", "carrier", "protocol")
 NIC = ("node", "nic")
 AGENT = ("node", "site", "rack")
 
@@ -39,6 +40,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("path_hops", "gauge", "Routers on the way back, by the TTL or hop limit that replies come with.", PATH),
     Metric("path_mtu_bytes", "gauge", "Largest IP packet that gets there whole, by the newest check that could say.", PATH),
     Metric("path_loaded", "gauge", "1 if a throughput test of ours shared the path in the newest closed window; such windows enter no loss or delay verdict.", PATH),
+    # Carriers: all targets of one, as the nodes of a site reach them.
+    Metric("carrier_targets", "gauge", "Targets of a carrier that a site's nodes probed in the last minute judged.", CARRIER),
+    Metric("carrier_targets_reachable", "gauge", "Of these, targets that answered at least once.", CARRIER),
+    Metric("carrier_loss_ratio", "gauge", "Round-trip loss ratio over all targets of a carrier in the last minute judged.", CARRIER),
+    Metric("carrier_delay_seconds", "summary", "Round-trip delay quantiles over all targets of a carrier in the last minute judged; loaded and doubtful windows left out, at most 9 % too high.", (*CARRIER, "quantile")),
     # Throughput.
     Metric("throughput_bytes_per_second", "gauge", "Newest valid throughput result, as counted by the receiver.", PATH),
     Metric("throughput_result_timestamp_seconds", "gauge", "When the newest valid throughput result was measured.", PATH),

@@ -1,8 +1,9 @@
 """Which parts of the network a path crosses, at the granularity that the configuration's labels support. Pure.
 
 Nobody here sees a switch. What can be named is: the path itself, a pair of endpoints (NICs), an endpoint, a node with
-several of them, a target, the pair of two racks, a rack's uplink, a rack as a whole (its leaf), the link between two
-sites, and the fabric (all that lies between racks). Without the last, a fault in the spine accuses innocent racks.
+several of them, a target, a carrier (all targets that are reached through it, from one site), the pair of two racks, a
+rack's uplink, a rack as a whole (its leaf), the link between two sites, and the fabric (all that lies between racks).
+Without the last, a fault in the spine accuses innocent racks.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from collector.config import Config
 from collector.model import Element, EndpointRow, PathRow, SlotRow
 
 # Smaller parts first: where two explain the same paths, the smaller one is named.
-KINDS = ("path", "pair", "endpoint", "node", "target", "rack_pair", "uplink", "rack", "site_link", "fabric")
+KINDS = ("path", "pair", "endpoint", "node", "target", "carrier", "rack_pair", "uplink", "rack", "site_link", "fabric")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,16 @@ class Topology:
             for node in config.nodes
         }
         self._endpoints = {node.name: len(node.endpoints) for node in config.nodes}
+        self._carriers = {target.name: target.carrier for target in config.targets}
         self._lanes = {endpoint.lane for node in config.nodes for endpoint in node.endpoints}
 
     def place(self, node: str) -> Place | None:
         """None for a node that is not configured."""
         return self._places.get(node)
+
+    def carrier(self, target: str | None) -> str:
+        """Through whom a target is reached; empty where the configuration does not say."""
+        return self._carriers.get(target, "") if target is not None else ""
 
     def tokens(self, ends: Sequence[EndpointRow | None]) -> frozenset[str]:
         """What a test or probe between these ends shares with others, named as the planner does: NICs, uplinks, the
@@ -78,6 +84,9 @@ class Topology:
         source = self._places.get(path.source.node)
         if path.destination is None or source is None:
             if source is not None:
+                carrier = self.carrier(path.target)
+                if carrier:
+                    found.append(Element("carrier", f"{source.site}/{carrier}"))
                 found += self._by_lane("uplink", source.rack, path)
                 found += self._by_lane("rack", source.rack, path)
             return found

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from collector.analysis import carriers
 from collector.analysis.fold import Parts
 from collector.analysis.snapshot import Snapshot
 from collector.model import Incident, PathStatus, Swing
@@ -26,6 +27,7 @@ def snapshot(parts: Parts, *, made_time_ns: int, lag_ns: int, lag_entries: int, 
         paths=_paths(parts),
         totals=parts.totals.by_path(),
         delays=parts.totals.delays(),
+        carriers=carriers.newest(parts.network, verdicts.through_ns) if verdicts.through_ns is not None else (),
         swings=parts.swings.all(),
         attempts=dict(parts.attempts.counts),
         incidents=_incidents(parts),

@@ -7,7 +7,7 @@ samples that arrived within ``YOUNG_NS`` of being measured: a drained backlog mu
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collector.model import Burst, BurstScore, ClusterBurst, Incident, NodeRow, PathStatus, Swing
+from collector.model import Burst, BurstScore, CarrierStatus, ClusterBurst, Incident, NodeRow, PathStatus, Swing
 
 YOUNG_NS = 120 * 1_000_000_000
 PACKET_OUTCOMES = ("replied", "lost", "unreachable", "corrupt", "unresolved", "send_failed", "skipped")
@@ -85,6 +85,7 @@ class Snapshot:
     paths: Mapping[int, PathStatus] = field(default_factory=dict)
     totals: Mapping[int, PathTotals] = field(default_factory=dict)
     delays: Sequence[DelayHistogram] = ()
+    carriers: Sequence[CarrierStatus] = ()  # over the last minute that was judged
     swings: Sequence[Swing] = ()
     attempts: Mapping[tuple[str, str, str, str], int] = field(default_factory=dict)
     """Due slots by (source, destination, lane, outcome in lower case), in the direction of the data: of a reverse test

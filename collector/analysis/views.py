@@ -13,12 +13,12 @@ from collector.analysis.paths import Indexes, PathIndex
 from collector.analysis.rounds import Rounds, window_start
 from collector.analysis.rules import delay, loss
 from collector.analysis.usual import Usual
-from collector.analysis.window import BUCKET_NS, BUCKETS, SECOND, WINDOW_NS, Window
+from collector.analysis.window import BUCKET_NS, BUCKETS, OUTCOMES, SECOND, WINDOW_NS, Window
 from collector.config import DelayRule
 from collector.model import Element
 
 SPAN_NS = 60 * SECOND  # what the loss rule looks back over
-_SHAPES = {"sent": (BUCKETS,), "lost": (BUCKETS,), "histogram": (statistics.BINS,)}
+_SHAPES = {"outcomes": (OUTCOMES,), "sent": (BUCKETS,), "lost": (BUCKETS,), "histogram": (statistics.BINS,)}
 
 
 class Views:

@@ -19,6 +19,7 @@ import grpc
 from sqlalchemy.exc import SQLAlchemyError
 
 from bandwitness.settings import SettingsError
+from collector.analysis.elements import Topology
 from collector.analysis.runner import Runner
 from collector.app.figures import intake_of
 from collector.app.http import HttpListenError, HttpServer, listening_socket, url_of
@@ -104,7 +105,7 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         tracing = Tracing(planning, reader, lambda: runner.snapshot.incidents, clock)
         url = url_of(listener)
         heads = TreeHeads(log, control, clock)
-        sources = _sources(reader, log, runner, sessions, clock=clock, heads=heads)
+        sources = _sources(reader, log, runner, sessions, clock=clock, heads=heads, topology=Topology(config))
         site = create_app(replace(sources, ask_trace=tracing.ask))
         site.include_router(log_proofs.router(reader.tree_heads, log))
         http = HttpServer(site)
@@ -167,7 +168,14 @@ async def _running(
 
 
 def _sources(
-    reader: Reader, log: Log, runner: Runner, sessions: Sessions, *, clock: Clock, heads: TreeHeads
+    reader: Reader,
+    log: Log,
+    runner: Runner,
+    sessions: Sessions,
+    *,
+    clock: Clock,
+    heads: TreeHeads,
+    topology: Topology,
 ) -> Sources:
     def complete_node(row: NodeRow) -> NodeRow:
         """Adds what only live sessions know."""
@@ -196,7 +204,7 @@ def _sources(
     parts = (*PARTS, intake_of(sessions, log))
     exporter = Exporter(lambda: runner.snapshot, complete_node, clock.wall_ns, parts)
     series = NicSeries(log, reader.counter_sets)
-    return Sources(reader, exporter.render, health, complete_node, warnings, series)
+    return Sources(reader, exporter.render, health, complete_node, warnings, series, topology=topology)
 
 
 def _credentials(tls: Tls, clock: Clock) -> grpc.ServerCredentials:

@@ -136,7 +136,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 class TargetConfig(msgspec.Struct, frozen=True, kw_only=True):
     name: Name
     address: str
-    carrier: str = ""
+    carrier: Annotated[
+        str, msgspec.Meta(max_length=64, pattern=r"^[^\x00-\x1f\x7f]*\Z", description="up to 64 printable characters")
+    ] = ""  # telecom, 中国电信 …: through whom it is reached
     site: Name | None = None  # probed from the nodes of this site; without it from all
     lane: Lane | None = None  # probed from this lane; without it from wan, else management, else the first
     probes: tuple[Literal["echo", "tcp_connect", "stamp"], ...] = ("echo",)

@@ -11,41 +11,37 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from bandwitness import VERSION
+from collector.analysis.elements import Topology
 from collector.analysis.rules import lanes
 from collector.export import views
 from collector.export.burst_api import Bursts, Series, add_bursts, no_series
 from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE, wants_openmetrics
+from collector.export.measured_api import Measured, add_measured
 from collector.export.queries import DAY_NS, HOUR_NS, Cursor, From, Limit, PairsFrom, To, answer, span_of
 from collector.export.views import BadQueryError
 from collector.export.way_api import AskTrace, Ways, add_ways, ask_nobody
 from collector.model import (
     AccountingRow,
     Attempt,
-    GapRow,
     Incident,
     LaneBurst,
     MarkRow,
     NodeRow,
     PairLoss,
     PathStatus,
-    RoundTripWindow,
 )
 
 
-class Reader(Bursts, Ways, Protocol):
+class Reader(Bursts, Measured, Ways, Protocol):
     """What the store answers; safe from any thread."""
 
     def nodes(self) -> Sequence[NodeRow]: ...
     def paths(self) -> Sequence[PathStatus]: ...
     def pairs(self, from_ns: int, to_ns: int) -> Sequence[PairLoss]: ...
     def incidents(self, from_ns: int, to_ns: int, active_only: bool) -> Sequence[Incident]: ...
-    def gaps(self, from_ns: int, to_ns: int) -> Sequence[GapRow]: ...
     def lane_bursts(self, from_ns: int, to_ns: int) -> Sequence[LaneBurst]: ...
     @property
     def lanes(self) -> Sequence[tuple[str, str]]: ...
-    def round_trips(
-        self, path_id: int, from_ns: int, to_ns: int, limit: int | None = None
-    ) -> Sequence[RoundTripWindow]: ...
     def marks(self, from_ns: int, to_ns: int) -> Sequence[MarkRow]: ...
     def timetable(self, from_ns: int, to_ns: int) -> Sequence[Attempt]: ...
     def accounting(self, from_ns: int, to_ns: int) -> Sequence[AccountingRow]: ...
@@ -62,6 +58,7 @@ class Sources:
     warnings: Callable[[], Mapping[str, str]] = dict  # part -> what somebody should look at though all works
     series: Series = no_series  # what NICs carried, out of the log
     ask_trace: AskTrace = ask_nobody  # has the paths from a node to another traced
+    topology: Topology | None = None  # which carrier a target is reached through; None: no carriers
 
 
 def _error(status: int, code: str, message: str) -> JSONResponse:
@@ -127,7 +124,7 @@ def create_app(sources: Sources) -> FastAPI:
     _add_present(app, sources)
     _add_past(app, reader)
     add_bursts(app, reader, lambda *asked: sources.series(*asked))  # noqa: PLW0108 - looked up with each question
-    _add_measured(app, reader)
+    add_measured(app, reader, sources.topology)
     add_ways(app, reader, sources.ask_trace)
     return app
 
@@ -232,47 +229,3 @@ def _add_past(app: FastAPI, reader: Reader) -> None:
             cursor,
             limit,
         )
-
-
-def _add_measured(app: FastAPI, reader: Reader) -> None:
-    """What was measured, window by window, and what was not."""
-
-    @app.get("/api/v1/samples")
-    async def samples(
-        path: Annotated[str, Query(pattern="^[0-9a-f]{16}$", description="`path_id` of a round-trip path")],
-        from_: PairsFrom = None,
-        to: To = None,
-        cursor: Cursor = None,
-        limit: Limit = views.DEFAULT_PAGE,
-    ) -> dict[str, Any]:
-        """Round trips of one path in windows of 10 s that start in `[from, to)`: counts by outcome, duplicates, late
-        replies, quantiles of the delay; which test of ours loaded it, and whether its hosts doubted their delays."""
-        from_ns, to_ns = span_of(from_, to, back_ns=HOUR_NS)
-
-        def work() -> dict[str, Any]:
-            begin_ns = from_ns if cursor is None else max(from_ns, _behind(cursor))
-            rows = reader.round_trips(int(path, 16), begin_ns, to_ns, limit + 1)
-            following = views.make_cursor(str(rows[limit - 1].start_time_ns)) if len(rows) > limit else None
-            return {"items": [views.item(row) for row in rows[:limit]], "next": following}
-
-        return await run_in_threadpool(work)
-
-    @app.get("/api/v1/gaps")
-    async def gaps(
-        from_: From = None, to: To = None, cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE
-    ) -> dict[str, Any]:
-        """Stretches that touch `[from, to)` in which an agent recorded nothing, by its own doing, and why."""
-        span = span_of(from_, to)
-        return await answer(
-            lambda: reader.gaps(*span),
-            lambda row: f"{row.from_time_ns:020d} {row.source.position:020d} {row.source.record_index:06d}",
-            cursor,
-            limit,
-        )
-
-
-def _behind(cursor: str) -> int:
-    text = views.read_cursor(cursor)
-    if not text.isdecimal() or len(text) > 19:
-        raise BadQueryError("cursor: not one that an answer of this API held in next")
-    return int(text) + 1

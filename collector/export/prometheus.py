@@ -205,6 +205,18 @@ def agents(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
             yield "agent_part_working", ((*labels, part["part"], part["state"]), 0)
 
 
+def carriers(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
+    for row in scrape.snapshot.carriers:
+        labels = (row.site, row.carrier, enum_name("protocol", row.protocol))
+        yield "carrier_targets", (labels, row.targets)
+        yield "carrier_targets_reachable", (labels, row.targets_reachable)
+        if row.loss_ratio is not None:
+            yield "carrier_loss_ratio", (labels, row.loss_ratio)
+        for quantile, delay in (("0.5", row.delay_p50_ns), ("0.99", row.delay_p99_ns)):
+            if delay is not None:
+                yield "carrier_delay_seconds", ((*labels, quantile), delay * NS)
+
+
 def _self_check(labels: tuple[str, ...], check: SelfCheckStatus) -> Iterator[tuple[str, Sample]]:
     yield "agent_self_checks_total", (labels, check.checks)
     yield "agent_delays_doubtful", (labels, int(bool(check.reasons)))
@@ -253,6 +265,7 @@ PARTS: tuple[Part, ...] = (
     throughput,
     incidents,
     nics,
+    carriers,
     bursts,
     agents,
     collector_itself,

@@ -224,6 +224,17 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("not told", lambda item: text(item["either_lost"]), right=True),
         Column("ports that lose", _lossy_ports, right=True),
     ),
+    "carriers": (
+        Column("site", lambda item: item["site"]),
+        Column("carrier", lambda item: item["carrier"]),
+        Column("protocol", lambda item: item["protocol"]),
+        Column("targets reached", lambda item: f"{item['targets_reachable']} of {item['targets']}", right=True),
+        Column("sent", lambda item: str(item["sent"]), right=True),
+        Column("loss", lambda item: percent(item["loss_ratio"], 2), right=True),
+        Column("delay p50", lambda item: delay(item["delay_p50_ns"]), right=True),
+        Column("delay p99", lambda item: delay(item["delay_p99_ns"]), right=True),
+        Column("not reached", lambda item: ", ".join(item["unreachable_targets"])),
+    ),
     "samples": (
         Column("start", lambda item: when(item["start_time"])),
         *(

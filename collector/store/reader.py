@@ -1,6 +1,6 @@
 """What the store answers: read-only, on connections of its own, safe from any thread."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,12 @@ from collector.model import (
     NodeRow,
     PairLoss,
     PathMtuView,
+    PathRow,
     PathStatus,
     RoundTripWindow,
     RouteChangeView,
     RunRow,
+    StoredWindow,
     Swing,
     TraceView,
     TreeHeadRow,
@@ -142,6 +144,17 @@ class Reader:
             where.append(closed.is_(None))
         statement = select(table).where(*where).order_by(table.c.opened_time_ns, table.c.incident_id)
         return [read_incident(row) for row in self._rows(statement)]
+
+    def target_windows(self, from_ns: int, to_ns: int) -> Iterator[tuple[PathRow, StoredWindow]]:
+        """Windows that start in ``[from, to)`` of all paths to targets without an agent, path by path."""
+        windows, paths = tables.round_trip_windows, tables.paths
+        start = windows.c.start_time_ns
+        with self._engine.begin() as connection:
+            known = connection.execute(select(paths).where(paths.c.target.is_not(None))).mappings().all()
+            for path in known:
+                of_path = select(windows).where(windows.c.path_id == path["path_id"], start >= from_ns, start < to_ns)
+                for row in connection.execute(of_path).mappings():
+                    yield read_path(dict(path)), read_window(dict(row))
 
     def gaps(self, from_ns: int, to_ns: int) -> list[GapRow]:
         """Gaps that touch ``[from, to)``, oldest first."""

@@ -95,6 +95,35 @@ NOW = [
     ),
 ]  # fmt: skip
 
+CARRIERS = [
+    table(
+        40, "Carriers 运营商线路",
+        "All targets of a carrier as a site's nodes reach them, over the last minute judged: targets that answered, of"
+        " how many, loss, and delay. 各机房到各运营商全部目标：可达数、目标数、丢包率与时延。",
+        [
+            Query("max by (site, carrier, protocol) (bandwitness_carrier_targets_reachable)", table=True),
+            Query("max by (site, carrier, protocol) (bandwitness_carrier_targets)", table=True),
+            Query("max by (site, carrier, protocol) (bandwitness_carrier_loss_ratio)", table=True),
+            Query(
+                'max by (site, carrier, protocol) (bandwitness_carrier_delay_seconds{quantile="0.5"})', table=True
+            ),
+            Query(
+                'max by (site, carrier, protocol) (bandwitness_carrier_delay_seconds{quantile="0.99"})', table=True
+            ),
+        ],
+        columns={
+            "site": "Site 机房", "carrier": "Carrier 运营商", "protocol": "Protocol 协议", "#A": "Reached 可达",
+            "#B": "Targets 目标数", "#C": "Loss 丢包率", "#D": "Delay p50 时延", "#E": "Delay p99 时延",
+        },
+        width=24, height=6, unit="none", empty=NOTHING,
+        overrides=[
+            override("byName", "Loss 丢包率", unit="percentunit"),
+            override("byName", "Delay p50 时延", unit="s"),
+            override("byName", "Delay p99 时延", unit="s"),
+        ],
+    ),
+]  # fmt: skip
+
 RACKS = [
     matrix(
         15,
@@ -205,6 +234,7 @@ DASHBOARD = dashboard(
     [*PLACE, NODE, LANE],
     [
         Row(101, "What is wrong now 当前异常", NOW),
+        Row(105, "Carriers 运营商", CARRIERS),
         Row(104, "Between racks 机柜间", RACKS),
         Row(102, "Between nodes 节点间", MATRICES),
         Row(103, "Agents 节点 agent", AGENT_TABLES),

@@ -60,6 +60,13 @@ def echo_path(source: str, destination: str) -> bytes:
     return canonical(pb.Path(source=endpoint(source), endpoint=endpoint(destination), type_p=type_p))
 
 
+def target_path(source: str, target: str) -> bytes:
+    """Serialised Path of an echo probe to a target without an agent."""
+    type_p = pb.TypeP(protocol=pb.PROTOCOL_ICMP_ECHO, ip_version=4, payload_bytes=56)
+    far = pb.Target(name=target, address=f"192.0.2.{sum(target.encode()) % 250 + 1}")
+    return canonical(pb.Path(source=endpoint(source), target=far, type_p=type_p))
+
+
 def stamp_path(source: str, destination: str, port: int) -> bytes:
     """Serialised Path of a STAMP probe from one source port."""
     type_p = pb.TypeP(
@@ -120,6 +127,7 @@ class MeasuredLog:
         self.interval_ns = interval_ns
         self.doubt: Doubt | None = None  # None: agents that do not check themselves
         self.ports: Callable[[int], Sequence[int]] | None = None  # source ports of STAMP at a time; None: none
+        self.targets: Sequence[str] = ()  # without an agent; probed by all nodes
         self.of_port: Fate = replied  # the fate of its packets, with the port in place of the sequence
         self.visible = 1 << 62
         self.traffic: FleetTraffic | None = None  # counters are sent too, if there is any
@@ -283,6 +291,8 @@ class MeasuredLog:
             ]
             member.defined = True
         records.append(self._round_trips(node, peers))
+        if self.targets:
+            records += self._to_targets(node)
         if self.ports is not None:
             records += self._stamp(node, peers, self.ports(self.now_ns - 3 * SECOND))
         if self.doubt is not None:
@@ -327,6 +337,29 @@ class MeasuredLog:
         record = pb.Record()
         fill_round_trip(record.round_trip, batch)
         return record.SerializeToString()
+
+    def _to_targets(self, node: str) -> list[bytes]:
+        """Five packets a second to each target, as of ``_round_trips``; their fate is asked with its name."""
+        paths = [target_path(node, target) for target in self.targets]
+        step = SECOND // 5
+        times = range(self.now_ns - 3 * SECOND, self.now_ns - SECOND, step)
+        fates = [(at, *self.fate(node, target, at // step, at)) for target in self.targets for at in times]
+        batch = RoundTripBatch(
+            method=pb.ROUND_TRIP_METHOD_ICMP_RAW,
+            stamp_source=pb.STAMP_SOURCE_KERNEL,
+            interval_ns=step,
+            waiting_time_ns=SECOND,
+            path_ids=[short_id(path) for path in paths],
+            first_sequences=[times[0] // step] * len(paths),
+            sample_counts=[len(times)] * len(paths),
+            send_times_ns=[time_ns for time_ns, _, _ in fates],
+            outcomes=[outcome for _, outcome, _ in fates],
+            round_trip_delays_ns=[delay or 0 for _, outcome, delay in fates if outcome == pb.PACKET_OUTCOME_REPLIED],
+        )
+        record = pb.Record()
+        fill_round_trip(record.round_trip, batch)
+        definitions = [pb.Record(definition=pb.Definition(path=path)).SerializeToString() for path in paths]
+        return [*definitions, record.SerializeToString()]
 
     def _stamp(self, node: str, peers: Sequence[str], ports: Sequence[int]) -> list[bytes]:
         """One packet a second from each port to each peer, as of ``_round_trips``."""

@@ -5,7 +5,16 @@ from dataclasses import replace
 
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_STAMP, PROTOCOL_TCP_THROUGHPUT
 from collector.analysis.snapshot import DELAY_BOUNDS_NS, DelayHistogram, NicStatus, PathTotals, Snapshot
-from collector.model import Element, EndpointRow, Incident, NodeRow, PathStatus, SelfCheckStatus, ThroughputStatus
+from collector.model import (
+    CarrierStatus,
+    Element,
+    EndpointRow,
+    Incident,
+    NodeRow,
+    PathStatus,
+    SelfCheckStatus,
+    ThroughputStatus,
+)
 from tests.fakes.fleet import fleet
 
 LANES = ("rail0", "rail1")
@@ -115,6 +124,13 @@ def moving_fleet(start_ns: int, seconds: int) -> Snapshot:
                 len(DELAY_BOUNDS_NS) - 8
             )), 10**8 * seconds)
             for src in racks for dst in (*racks, TARGET) for lane in LANES
+        ],
+        carriers=[
+            CarrierStatus(
+                "a", carrier, PROTOCOL_ICMP_ECHO, now_ns - 60 * SECOND, now_ns, 3, 3 - lost, ["gw"][:lost], 1000,
+                200 * lost, 0.2 * lost, 0, 1000 - 200 * lost, 8_000_000, 9_000_000,
+            )
+            for lost, carrier in enumerate(("telecom", "中国联通"))
         ],
         attempts={
             (src, dst, lane, outcome): count

@@ -1,6 +1,6 @@
 """The HTTP interface over rows in memory: shapes, spans, errors, health."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -28,12 +28,14 @@ from collector.model import (
     NodeRow,
     PairLoss,
     PathMtuView,
+    PathRow,
     PathStatus,
     PortLoss,
     RoundTripWindow,
     RouteChangeView,
     SeriesPoint,
     Source,
+    StoredWindow,
     TraceView,
 )
 from tests.fakes.bursts import BURST, CLUSTER, T0
@@ -77,6 +79,10 @@ class Rows:
     def incidents(self, from_ns: int, to_ns: int, active_only: bool) -> Sequence[Incident]:
         self.asked.append(("incidents", from_ns, to_ns, active_only))
         return [Incident("x", "loss", 1, Element("uplink", "r1"), "critical", 1, None, 2, "lost", {"lost": 3})]
+
+    def target_windows(self, from_ns: int, to_ns: int) -> Iterator[tuple[PathRow, StoredWindow]]:
+        self.asked.append(("carriers", from_ns, to_ns))
+        yield from ()
 
     def gaps(self, from_ns: int, to_ns: int) -> Sequence[GapRow]:
         self.asked.append(("gaps", from_ns, to_ns))
@@ -290,6 +296,10 @@ def test_windows_of_a_path_come_page_by_page_each_once(client: TestClient, rows:
     assert (first["sent"], first["lost"], first["delay_p99_ns"], first["doubtful"]) == (50, 2, 3, "late")
     assert rows.asked[0] == ("samples", 255, 0, 3600 * 10**9)
     assert len(rows.asked) == 4  # no more is read than a page shows
+
+
+def test_without_targets_there_are_no_carriers(client: TestClient) -> None:
+    assert client.get("/api/v1/carriers").json() == {"items": [], "next": None}
 
 
 def test_gaps_say_why(client: TestClient) -> None:

@@ -16,7 +16,16 @@ from collector.export.exposition import Sample
 from collector.export.prometheus import PARTS, Exporter, Scrape
 from collector.ingest import Sessions
 from collector.log import Log
-from collector.model import Element, EndpointRow, Incident, NodeRow, PathStatus, SelfCheckStatus, ThroughputStatus
+from collector.model import (
+    CarrierStatus,
+    Element,
+    EndpointRow,
+    Incident,
+    NodeRow,
+    PathStatus,
+    SelfCheckStatus,
+    ThroughputStatus,
+)
 from collector.vocabulary import METRICS
 from tests.fakes.bursts import BURST, CLUSTER, SCORE
 
@@ -41,6 +50,7 @@ SNAPSHOT = Snapshot(
     paths={1: ECHO, 2: TEST},
     totals={1: PathTotals(1, "a", (90, 5, 3, 2, 7, 8, 9), 1, 1)},
     delays=(DelayHistogram("r1", "r2", "rail0", (*(0,) * 5, 3, *(0,) * (len(DELAY_BOUNDS_NS) - 5)), 300_000),),
+    carriers=(CarrierStatus("s", "中国电信", PROTOCOL_ICMP_ECHO, 0, 1, 3, 2, ("t",), 10, 2, 0.2, 0, 8, 7000, 9000),),
     attempts={("a", "b", "rail0", "refused"): 6},
     incidents=(Incident("x", "loss", 1, Element("uplink", "r1"), "critical", 1, None, 2, "", {}),),
     nics=(
@@ -138,7 +148,8 @@ def test_case_44_a_failed_test_is_not_exported_as_zero() -> None:
 
 def test_what_is_unknown_has_no_sample() -> None:
     found = scrape()
-    assert not [key for key in found if "quantile=0.99" in key or key.startswith(("nic_speed", "nic_receive_peak"))]
+    assert not [key for key in found if key.startswith(("nic_speed", "nic_receive_peak"))]
+    assert not [key for key in found if key.startswith("path_delay") and "quantile=0.99" in key]
 
 
 def test_a_collector_without_data_is_empty_but_valid() -> None:
@@ -231,3 +242,12 @@ def test_an_agent_that_doubts_itself_says_so_and_why() -> None:
     assert found[f"agent_loopback_delay_seconds{{{labels}}}"] == 15e-6
     assert found[f"agent_timer_lateness_seconds{{{labels}}}"] == 0.5
     assert found[f"agent_gaps_total{{{labels}}}"] == 3
+
+
+def test_a_carrier_has_its_own_words_and_figures() -> None:
+    found = scrape()
+    labels = "site=s,carrier=中国电信,protocol=icmp_echo"
+    assert found[f"carrier_targets{{{labels}}}"] == 3
+    assert found[f"carrier_targets_reachable{{{labels}}}"] == 2
+    assert found[f"carrier_loss_ratio{{{labels}}}"] == 0.2
+    assert found[f"carrier_delay_seconds{{{labels},quantile=0.99}}"] == 9e-6

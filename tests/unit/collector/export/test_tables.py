@@ -16,6 +16,7 @@ from collector.model import (
     AccountingRow,
     Attempt,
     BurstEvent,
+    CarrierStatus,
     Element,
     EndpointRow,
     GapRow,
@@ -78,6 +79,9 @@ ROWS: Mapping[str, Sequence[Any]] = {
         path(PROTOCOL_ICMP_ECHO, None),
         path(PROTOCOL_TCP_THROUGHPUT, ThroughputStatus(187.4e6, SECOND, 180e6, 60e6, 0.667, True, 5, 5)),
         path(PROTOCOL_TCP_THROUGHPUT, ThroughputStatus(None, None, 180e6, None, None, False, 5, 0)),
+    ],
+    "carriers": [
+        CarrierStatus("s", "中国电信", PROTOCOL_ICMP_ECHO, 0, SECOND, 3, 2, ("gw",), 10, 2, 0.2, 0, 8, 7_000_000, None)
     ],
     "samples": [
         WINDOW,
@@ -241,3 +245,7 @@ def test_the_score_is_a_line() -> None:
         "against marks: precision 90 % (9 of 10 bursts), recall 75 % (9 of 12 marked),"
         " start error 0.5 s median, 0.9 s p90"
     )
+
+
+def test_a_carrier_shows_what_it_reaches() -> None:
+    assert shown("carriers") == [["s", "中国电信", "icmp_echo", "2 of 3", "10", "20.00 %", "7.0 ms", "–", "gw"]]
