@@ -763,7 +763,7 @@ class Burst:
     other_bytes: int  # in the other direction
     peak_bps: float  # over one second
     mean_bps: float
-    usual_bps: float | None  # median of the 10 minutes before, outside bursts; None: not known yet
+    usual_bps: float  # median of the 10 minutes before, outside bursts
     threshold_bps: float
     confirmed: bool
     cluster_id: str = ""  # of the cluster burst it is part of

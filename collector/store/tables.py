@@ -381,7 +381,7 @@ bursts = Table(
     Column("other_bytes", BigInteger, nullable=False),
     Column("peak_bps", Float, nullable=False),
     Column("mean_bps", Float, nullable=False),
-    Column("usual_bps", Float),
+    Column("usual_bps", Float, nullable=False),
     Column("threshold_bps", Float, nullable=False),
     Column("confirmed", Boolean, nullable=False),
     Column("cluster_id", Text, nullable=False),

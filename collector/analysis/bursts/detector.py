@@ -36,7 +36,7 @@ class Open:
     last_ns: int  # newest tick not below the closing level
     threshold: float  # octets a second, like all that follow
     closing: float
-    usual: float | None
+    usual: float
     both_ways: float  # usual of what goes both ways alike
     kind: str
     forward: int = 0
@@ -72,7 +72,7 @@ class Crossed(NamedTuple):
 
     threshold: float
     closing: float
-    usual: float | None
+    usual: float
     both_ways: float
     kind: str
 
@@ -87,7 +87,7 @@ class Detector:
     @property
     def quiet(self) -> bool:
         """Whether nothing is open or about to open."""
-        return self.open is None and not any(seen.crossed for seen in self.recent)
+        return self.open is None and (not self.recent or not any(seen.crossed for seen in self.recent))
 
     def rest(self) -> None:
         """Samples passed that crossed nothing."""

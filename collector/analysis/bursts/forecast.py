@@ -14,6 +14,7 @@ MIN_INTERVALS = 3
 SPREAD = 0.2  # of the period: the largest distance of an interval from it
 SHORTEST_NS = 30 * SECOND  # steps of training repeat faster
 NEWEST = 24  # starts looked at
+MOST_MISSED = 3  # in a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,21 @@ def forecast(starts_ns: Sequence[int]) -> Forecast | None:
     intervals = [b - a for a, b in pairwise(starts) if b > a]
     if len(intervals) < MIN_INTERVALS:
         return None
-    # A missed burst makes an interval long, never short: what most agree on is among the shorter half.
-    shorter = sorted(intervals)[: (len(intervals) + 1) // 2]
-    period = median(shorter)
-    for _ in range(3):
-        single = [interval / max(round(interval / period), 1) for interval in intervals]
-        period = median(single)
-    spread = max(abs(interval - period) for interval in single)
+    fits = [fit for base in sorted(set(intervals)) if (fit := _fit(intervals, base)) is not None]
+    if not fits:
+        return None
+    period, spread = min(fits, key=lambda fit: (fit[1] / fit[0], -fit[0]))
     if period < SHORTEST_NS or spread > SPREAD * period:
         return None
     return Forecast(starts[-1] + round(period), round(period), round(spread), len(intervals))
+
+
+def _fit(intervals: Sequence[int], base: float) -> tuple[float, float] | None:
+    """Period near ``base`` and the largest distance from it; None where too many bursts would have been missed, for
+    then nearly anything fits."""
+    times = [max(round(interval / base), 1) for interval in intervals]
+    if max(times) > MOST_MISSED + 1 or sum(times) > 2 * len(times):
+        return None
+    single = [interval / number for interval, number in zip(intervals, times, strict=True)]
+    period = median(single)
+    return period, max(abs(interval - period) for interval in single)

@@ -17,7 +17,8 @@ from collector.analysis.octets import Octets
 SECOND = 1_000_000_000
 MINUTE_NS = 60 * SECOND
 MINUTES = 10
-MIN_RATES = 30  # fewer say nothing of what is usual
+MIN_RATES = 30  # in whole minutes before; with fewer, those of this minute count too, and
+LEAST_RATES = 10  # fewer than these say nothing of what is usual
 SIGNALS = ("save", "restore", "exchange")
 SAVE, RESTORE, EXCHANGE = range(3)
 
@@ -66,14 +67,18 @@ class Usual:
     def levels(self, minute: int) -> tuple[Level, ...] | None:
         """What is usual in a minute, by signal: transmitted beyond received, received beyond transmitted, both alike.
         None while too little is known."""
-        if self._levels[0] != minute:
-            self._levels = (minute, self._compute(minute))
-        return self._levels[1]
-
-    def _compute(self, minute: int) -> tuple[Level, ...] | None:
+        if self._levels[0] == minute:
+            return self._levels[1]
         blocks = [block for at, block in sorted(self._blocks.items()) if minute - MINUTES <= at < minute]
-        if sum(block.shape[1] for block in blocks) < MIN_RATES:
-            return None
+        if sum(block.shape[1] for block in blocks) >= MIN_RATES:
+            self._levels = (minute, self._compute(blocks))
+            return self._levels[1]
+        if self._steps:
+            blocks.append(self._block())
+        return self._compute(blocks) if sum(block.shape[1] for block in blocks) >= LEAST_RATES else None
+
+    @staticmethod
+    def _compute(blocks: Sequence[NDArray[np.float32]]) -> tuple[Level, ...]:
         receive, transmit = np.concatenate(blocks, axis=1).astype(np.float64)
         signals = (np.maximum(transmit - receive, 0), np.maximum(receive - transmit, 0), np.minimum(receive, transmit))
         levels = []
@@ -83,9 +88,13 @@ class Usual:
         return tuple(levels)
 
     def _block(self) -> NDArray[np.float32]:
-        steps = np.array([(s.end_time_ns, s.span_ns, s.receive_bytes, s.transmit_bytes) for s in self._steps], np.int64)
-        _, first = np.unique(steps[:, 0] // SECOND, return_index=True)
-        return (steps[first, 2:] / steps[first, 1:2] * SECOND).T.astype(np.float32)
+        rates: list[float] = []
+        second = -1
+        for step in self._steps:
+            if step.end_time_ns // SECOND != second:
+                second = step.end_time_ns // SECOND
+                rates += ((step.receive_bytes or 0) / step.span_ns, (step.transmit_bytes or 0) / step.span_ns)
+        return np.array(rates, np.float32).reshape(-1, 2).T * np.float32(SECOND)
 
     def encode(self) -> list[Any]:
         """For the store."""

@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from collector.analysis.bursts.detector import Crossed, Detector, Open
-from collector.analysis.bursts.usual import EXCHANGE, MINUTE_NS, RESTORE, SAVE, SIGNALS, Level, Usual, encode_steps
+from collector.analysis.bursts.usual import EXCHANGE, MINUTE_NS, RESTORE, SAVE, SIGNALS, Usual, encode_steps
 from collector.analysis.octets import Octets
 from collector.config import BurstRule
 from collector.model import Burst
@@ -100,9 +100,10 @@ class Watch:
             clock_error_ns: bound on the error of the agent's clock, if it has one.
             ours: tests of ours in a stretch of time.
         """
-        steps = [step for step in steps if step.end_time_ns > self.through_ns]
-        if not steps:
+        if not steps or steps[-1].end_time_ns <= self.through_ns:
             return []
+        if steps[0].end_time_ns <= self.through_ns:
+            steps = [step for step in steps if step.end_time_ns > self.through_ns]
         self._clock_error_ns = clock_error_ns
         speed = self.identity.speed_bps or speed_bps
         self._floor = (speed * self._rule.above if speed else self._rule.floor) / 8
@@ -110,10 +111,10 @@ class Watch:
         found = ours((self._waiting or steps)[0].start_time_ns, self.through_ns)
         if not self._waiting and found == NOTHING and self._add_quiet(steps):
             return []
-        changes = self._take(self._waiting + steps, found)
+        changes = self._take([*self._waiting, *steps], found)
         return changes + [self._change(which, burst) for which, burst in self._opened()]
 
-    def _add_quiet(self, steps: list[Octets]) -> bool:
+    def _add_quiet(self, steps: Sequence[Octets]) -> bool:
         """Takes in steps with which nothing can open; False, and nothing done, where something could.
 
         It is worth this second way: of all steps of all NICs, nearly all are of this kind.
@@ -122,13 +123,16 @@ class Watch:
         if steps[-1].end_time_ns // MINUTE_NS != minute or steps[0].end_time_ns // MINUTE_NS != minute:
             return False
         floor = self._floor / SECOND
-        for _, span_ns, receive, transmit in map(_fields, steps):
+        for step in steps:
+            receive, transmit, span_ns = step.receive_bytes, step.transmit_bytes, step.span_ns
             if receive is None or transmit is None or span_ns > MAX_SPAN_NS:
                 return False
-            if receive > floor * span_ns or transmit > floor * span_ns:
+            most = floor * span_ns
+            if receive > most or transmit > most:
                 return False
-        if not all(detector.quiet for detector in self._detectors):
-            return False
+        for detector in self._detectors:
+            if not detector.quiet:
+                return False
         for detector in self._detectors:
             detector.rest()
         self._usual.extend(steps)
@@ -159,6 +163,7 @@ class Watch:
         receive, transmit = received / step.span_ns * SECOND, sent / step.span_ns * SECOND
         values = (max(transmit - receive, 0.0), max(receive - transmit, 0.0), min(receive, transmit))
         changes = []
+        self._usual.turn(end_ns // MINUTE_NS)
         for which, detector in enumerate(self._detectors):
             crossed = None
             if values[which] > self._floor and end_ns >= self._learning_until_ns[which]:
@@ -175,18 +180,17 @@ class Watch:
                 changes.append(self._end(which, ended))
         if all(self._detectors[which].open is None for which in (SAVE, RESTORE)):
             self._usual.add(step)
-        else:
-            self._usual.turn(end_ns // MINUTE_NS)
         return changes
 
     def _crossed(self, which: int, time_ns: int, value: float, rates: tuple[float, float]) -> Crossed | None:
         levels = self._usual.levels(time_ns // MINUTE_NS)
-        level: Level | None = levels[which] if levels is not None else None
-        median, mad = level or (0.0, 0.0)
+        if levels is None:
+            return None  # what it has carried since it was first seen may be what it always carries
+        median, mad = levels[which]
         threshold = max(self._floor, median + max(DEVIATIONS * mad, MARGIN * median))
         if value <= threshold:
             return None
-        both_ways = levels[EXCHANGE].median if levels is not None else 0.0
+        both_ways = levels[EXCHANGE].median
         receive, transmit = rates
         forward, back = (receive, transmit) if which == RESTORE else (transmit, receive)
         if which != EXCHANGE and not _one_way(forward, back, both_ways):
@@ -196,7 +200,7 @@ class Watch:
         if which != EXCHANGE and len(recent) >= REPEATS:
             kind = SIGNALS[EXCHANGE]
         closing = median + CLOSING * (threshold - median)
-        return Crossed(threshold, closing, level.median if level is not None else None, both_ways, kind)
+        return Crossed(threshold, closing, median, both_ways, kind)
 
     def _opened(self) -> list[tuple[int, Open]]:
         return [(which, detector.open) for which, detector in enumerate(self._detectors) if detector.open is not None]
@@ -230,7 +234,7 @@ class Watch:
             other_bytes=burst.back,
             peak_bps=max(burst.peak, burst.mean) * 8,
             mean_bps=burst.mean * 8,
-            usual_bps=None if burst.usual is None else burst.usual * 8,
+            usual_bps=burst.usual * 8,
             threshold_bps=burst.threshold * 8,
             confirmed=large and one_way,
         )
@@ -258,10 +262,6 @@ class Watch:
         found._detectors = [Detector.decode(values) for values in detectors]
         found._waiting = [Octets(*step) for step in waiting]
         return found
-
-
-def _fields(step: Octets) -> tuple[int, int, int | None, int | None]:
-    return step.end_time_ns, step.span_ns, step.receive_bytes, step.transmit_bytes
 
 
 def _one_way(forward: float, back: float, both_ways: float) -> bool:

@@ -31,7 +31,7 @@ def upgrade() -> None:
         sa.Column("other_bytes", sa.BigInteger(), nullable=False),
         sa.Column("peak_bps", sa.Float(), nullable=False),
         sa.Column("mean_bps", sa.Float(), nullable=False),
-        sa.Column("usual_bps", sa.Float(), nullable=True),
+        sa.Column("usual_bps", sa.Float(), nullable=False),
         sa.Column("threshold_bps", sa.Float(), nullable=False),
         sa.Column("confirmed", sa.Boolean(), nullable=False),
         sa.Column("cluster_id", sa.Text(), nullable=False),

@@ -1,12 +1,18 @@
 """Cases of faulty measuring, from the log to the swing."""
 
+import numpy as np
 import pytest
 
 from bandwitness.v1 import record_pb2 as pb
 from bandwitness.v1.plan_pb2 import WINDOW_KIND_OFFPEAK, WINDOW_KIND_PEAK
+from collector.analysis.bursts.watch import NOTHING, Identity, Watch
+from collector.analysis.octets import Octets, wire_octets
+from collector.config import BurstRule
+from collector.model import Burst
 from tests.fakes.analysis_bench import ALWAYS, MakeBench
 from tests.fakes.batches import START_NS
 from tests.fakes.measured_log import SECOND, MeasuredLog, fleet_config, planned_slot
+from tests.fakes.nic_records import T0, record
 
 ENDS = (pb.RUN_ROLE_CLIENT, pb.RUN_ROLE_SERVER)
 
@@ -102,3 +108,38 @@ def test_case_36_tests_that_collide_show_no_swing(make_bench: MakeBench) -> None
     assert not any(incident.rule.startswith("oversubscription") for incident in bench.incidents())
     peak = [row for row in bench.reader.accounting(*ALWAYS) if row.window == WINDOW_KIND_PEAK]
     assert sum(row.ok for row in peak) == HOSTS * ROUNDS  # they did run
+
+
+def test_case_48_a_burst_stands_out_of_its_minute() -> None:
+    """(a) 5 s at 100 Gbit/s in a 60 s bucket: the peak is known beside the mean, and the burst is found by the peak."""
+    per_second = [12_500_000_000 if 120 <= second < 125 else 1_000 for second in range(180)]
+    values = [0, *np.cumsum(per_second).tolist()]
+    sent = wire_octets([record({"rx_bytes": [0] * len(values), "tx_bytes": values}, speed_bps=10**11)])
+    (burst,) = found_bursts(sent, 10**11)
+    assert (burst.kind, burst.bytes, burst.peak_bps) == ("save", 5 * 12_500_000_000, 1e11)
+    assert (burst.start_time_ns, burst.end_time_ns) == (T0 + 120 * SECOND, T0 + 125 * SECOND)
+    minute = sum(per_second[120:180]) * 8 / 60
+    assert minute == pytest.approx(8.33e9, rel=0.01)
+
+
+@pytest.mark.parametrize("speed_bps", [None, 12_000_000, 10**9])
+@pytest.mark.parametrize("scale", [1, 20])
+def test_case_48_a_slow_counter_raises_no_burst(speed_bps: int | None, scale: int) -> None:
+    """(b) a counter refreshed each 3 s and read each second shows 0 0 36 0 0 36 Mbit: 12 Mbit/s, and nothing else."""
+    rises = [36_000_000 // 8 * scale if second % 3 == 2 else 0 for second in range(600)]
+    values = [0, *np.cumsum(rises).tolist()]
+    limit = speed_bps * scale if speed_bps is not None else None
+    carried = wire_octets([record({"rx_bytes": [0] * len(values), "tx_bytes": values}, speed_bps=limit)])
+    assert found_bursts(carried, limit) == []
+    settled = [step for step in carried if step.end_time_ns > T0 + 60 * SECOND]
+    first, last = settled[0], settled[-1]
+    rate = sum(step.transmit_bytes or 0 for step in settled) * 8 * SECOND / (last.end_time_ns - first.start_time_ns)
+    assert rate == pytest.approx(12e6 * scale, rel=0.02)
+    rates = [(step.transmit_bytes or 0) * 8 * SECOND / step.span_ns for step in settled]
+    assert float(np.median(rates)) == pytest.approx(12e6 * scale, rel=0.01)
+
+
+def found_bursts(steps: list[Octets], speed_bps: int | None) -> list[Burst]:
+    watch = Watch(Identity("n1", "eth0", "storage"), BurstRule())
+    changes = watch.add(steps, speed_bps=speed_bps, clock_error_ns=None, ours=lambda _, __: NOTHING)
+    return [change.burst for change in changes if change.burst is not None]

@@ -119,11 +119,16 @@ def test_without_a_speed_a_floor_counts() -> None:
 
 def test_what_is_usual_is_no_burst() -> None:
     """A NIC that has sent at a third of its speed for long is not in a burst when it sends a little more."""
-    line = Line([save(0, 4000, 330), save(3000, 60, 60)])
-    assert [burst for burst in bursts([seconds(line, 3300)]) if burst.start_time_ns > 2000 * SECOND] == []
-    line = Line([save(0, 4000, 330), save(3700, 60, 500)])
-    found = [burst for burst in bursts([seconds(line, 4000)]) if burst.start_time_ns > 2000 * SECOND]
-    assert found == [] or found[0].usual_bps is not None
+    base = save(0, 4000, 330)
+    assert bursts([seconds(Line([base, save(700, 60, 60)]), 900)]) == []
+    (burst,) = bursts([seconds(Line([base, save(700, 60, 500)]), 900)])
+    assert (burst.start_time_ns, burst.end_time_ns) == (700 * SECOND, 760 * SECOND)
+    assert burst.usual_bps == pytest.approx(327.7e6, rel=0.01)  # transmitted beyond received
+
+
+def test_what_a_nic_carries_when_first_seen_is_no_burst() -> None:
+    """A storage server that sends all day is not in a burst because the collector is new."""
+    assert bursts([seconds(Line([save(0, 4000, 800)]), 300)]) == []
 
 
 def test_an_hour_of_it_is_usual_and_ends() -> None:
