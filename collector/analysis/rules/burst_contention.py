@@ -71,7 +71,7 @@ def judge(
     trial = _trial(view, rule, loss)
     before = [incident.element for incident in open_incidents if incident.values.get("packets_hurt", 0)]
     flags = [_flag(trial, *found) for found in _blamed(trial, before)]
-    return _with_figures(view, flags, beyond(view.burst, view.nics, view.time_ns, rule))
+    return _with_figures(view, flags, beyond(view.burst, view.nics, view.time_ns, rule), open_incidents)
 
 
 def _blamed(trial: "_Trial", before: Sequence[Element]) -> list[tuple[Suspect, Values, Sequence[Element]]]:
@@ -244,22 +244,35 @@ def _with_figures(
     view: ContentionView,
     flags: list[Flag],
     figures: Sequence[tuple[Element, str, Values]],
+    open_incidents: Sequence[Incident],
 ) -> list[Flag]:
-    """Figures of NICs join the first flag whose paths end at their node; the others become flags of their own."""
-    own: dict[Element, Values] = {}
-    joined: dict[int, Values] = {}
-    for element, node, values in figures:
-        index = next((i for i, flag in enumerate(flags) if not node or node in str(flag.values["nodes"]).split()), None)
-        place = joined.setdefault(index, {}) if index is not None else own.setdefault(element, {})
-        what = next(iter(values))
-        if float(values[what]) > float(place.get(what, -1.0)):  # the worst one stands for all
-            place |= values | ({f"{NAMES[what]}_node": node} if node else {})
-    done = [_joined(flag, joined.get(index, {})) for index, flag in enumerate(flags)]
-    elements = {flag.element for flag in done}
-    for element, values in own.items():
-        done.append(_own(view, element, values))
-        elements.add(element)
-    return done
+    """Figures of NICs join the flag whose paths end at their node, else the first; alone they make one flag, at the
+    node or NIC if there is but one, else at what writes. Once packets are hurt, that is where it is told."""
+    alone = [incident.element for incident in open_incidents if not incident.values.get("packets_hurt", 0)]
+    if flags:
+        joined: dict[int, Values] = {}
+        for _, node, values in figures:
+            hit = (i for i, flag in enumerate(flags) if node in str(flag.values["nodes"]).split())
+            _worst(joined.setdefault(next(hit, 0), {}), node, values)
+        told = [_joined(flag, joined.get(index, {})) for index, flag in enumerate(flags)]
+        return [replace(told[0], replaces=(*told[0].replaces, *alone)), *told[1:]]
+    if not figures or len(alone) < len(open_incidents):
+        return []
+    elements = list(dict.fromkeys(element for element, _, _ in figures))
+    whole = view.burst.element or elements[0]
+    element = elements[0] if len(elements) == 1 else whole
+    worst: Values = {}
+    for _, node, of_node in figures:
+        _worst(worst, node, of_node)
+    nodes = sorted({node for _, node, _ in figures if node})
+    return [_own(view, element, worst, nodes, [one for one in alone if one != element])]
+
+
+def _worst(place: Values, node: str, values: Values) -> None:
+    """The worst one of a kind stands for all."""
+    what = next(iter(values))
+    if float(values[what]) > float(place.get(what, -1.0)):
+        place |= values | ({f"{NAMES[what]}_node": node} if node else {})
 
 
 def _joined(flag: Flag, values: Values) -> Flag:
@@ -269,8 +282,9 @@ def _joined(flag: Flag, values: Values) -> Flag:
     return replace(flag, values={**flag.values, **values, "broke": " ".join(told)})
 
 
-def _own(view: ContentionView, element: Element, values: Values) -> Flag:
-    nodes = sorted({str(value) for key, value in values.items() if key.endswith("_node")})
+def _own(
+    view: ContentionView, element: Element, values: Values, nodes: Sequence[str], replaces: Sequence[Element]
+) -> Flag:
     told: Values = {
         **of_burst(view.burst),
         **values,
@@ -282,8 +296,8 @@ def _own(view: ContentionView, element: Element, values: Values) -> Flag:
         "nodes_hurt": len(nodes),
         "began": "in the burst",
     }
-    since = min(max(view.burst.start_time_ns, 0), view.time_ns)
-    return Flag(RULE, VERSION, element, view.time_ns, "warning", True, told, since_ns=since)
+    since = min(view.burst.start_time_ns, view.time_ns)
+    return Flag(RULE, VERSION, element, view.time_ns, "warning", True, told, replaces=tuple(replaces), since_ns=since)
 
 
 def _over(view: ContentionView, incident: Incident, rule: BurstContentionRule) -> Flag:

@@ -209,6 +209,24 @@ def test_figures_of_nics_join_the_element_their_node_is_at() -> None:
     assert (flag.values["baseline_retransmit_ratio"], flag.values["retransmit_ratio_n"]) == (0.0001, 50_000)
 
 
+def test_figures_of_many_nodes_are_one_incident_and_move_to_where_packets_are_hurt() -> None:
+    fleet = Fleet()
+    fleet.nics = [NicFigure("r1n1", "", "retransmit_ratio", 0.02, 0.0001, 0.0, 50_000)]
+    book = Book()
+    book.apply(fleet.judge())
+    assert [one.element for one in book.open()] == [Element("node", "r1n1")]
+    fleet.nics.append(NicFigure("r1n2", "", "retransmit_ratio", 0.03, 0.0001, 0.0, 50_000))
+    book.apply(fleet.judge(tuple(book.open())))
+    assert [(one.element, one.values["nodes"]) for one in book.open()] == [(Element("rack", "r1"), "r1n1 r1n2")]
+    fleet.slow[fleet.across("r1"), 2:] = 5
+    book.apply(fleet.judge(tuple(book.open())))
+    (incident,) = book.open()
+    assert (incident.element, incident.values["broke"]) == (Element("uplink", "r1"), "delay retransmits")
+    assert incident.opened_time_ns == START
+    fleet.slow[:] = 0
+    assert fleet.judge((incident,)) == []  # it was told of; nothing new
+
+
 @pytest.mark.parametrize(
     ("figure", "raised"),
     [
