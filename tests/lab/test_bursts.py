@@ -173,7 +173,7 @@ def is_blamed(told: Told, burst: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.timeout(180)
 def test_a_checkpoint_that_chokes_the_uplink_is_found_and_named(site: Site) -> None:
     told = site.write(60 * MB, streams=8, job="llm", step=7)
-    # A stream that a full queue has starved comes back with its last bytes seconds later: of 60 MB that is some per cent.
+    # A stream that a full queue has starved comes back with its last bytes seconds later: some per cent of 60 MB.
     burst = is_found(told, volume_error=2 * VOLUME_ERROR)
     assert (burst["marked"], burst["job"], burst["step"]) == (True, "llm", 7)
     contention = is_blamed(told, burst)
