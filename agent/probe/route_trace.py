@@ -128,6 +128,7 @@ class RouteTraces:
         self._wanted: deque[_Wanted] = deque()
         self._done: dict[str, None] = {}  # requests taken up
         self._seen: dict[int, None] = {}  # paths traced, or tried to
+        self._later_ns: dict[int, int] = {}  # new paths that could not be traced: when to try again
         self._hop_limits: dict[int, _HopLimit] = {}
         self._results: list[RouteTrace] = []
         self._running_since_ns: int | None = None  # wall clock
@@ -160,8 +161,7 @@ class RouteTraces:
             while True:
                 now_ns = self._clock.monotonic_ns()
                 wanted = self._take(now_ns) if now_ns >= self._next_ns else None
-                if wanted is not None:
-                    await self._trace(wanted)
+                if wanted is not None and await self._trace(wanted):
                     self._next_ns = self._clock.monotonic_ns() + GAP_NS
                 await self._clock.sleep_until(self._clock.monotonic_ns() + SECOND_NS)
 
@@ -202,7 +202,8 @@ class RouteTraces:
         if now_ns < self._next_reference_ns:
             return None
         paths = self._paths().items()
-        new = next((path_id for path_id, path in paths if path.stays and path_id not in self._seen), None)
+        fresh = (path_id for path_id, path in paths if path.stays and path_id not in self._seen)
+        new = next((path_id for path_id in fresh if self._later_ns.get(path_id, 0) <= now_ns), None)
         if new is None:
             return None
         self._next_reference_ns = now_ns + REFERENCE_GAP_NS
@@ -244,9 +245,21 @@ class RouteTraces:
             kept.asked_ns = now_ns
             self._want(_Wanted(path_id, int(TRACE_REASON_HOP_COUNT), "", 0))
 
+    def _put_off(self, wanted: _Wanted) -> None:
+        """There is no way to send now: no right, or a session that has not begun."""
+        if wanted.request:
+            self._fault = f"request {wanted.request}: no right to send ICMP, or no socket for the path's port"
+            return
+        self._seen.pop(wanted.path_id, None)
+        while len(self._later_ns) >= MAX_REMEMBERED:
+            del self._later_ns[next(iter(self._later_ns))]
+        self._later_ns[wanted.path_id] = self._clock.monotonic_ns() + REFERENCE_GAP_NS
+        self._next_reference_ns = 0  # another path's turn
+
     # ------------------------------------------------------------ one trace
 
-    async def _trace(self, wanted: _Wanted) -> None:
+    async def _trace(self, wanted: _Wanted) -> bool:
+        """False: nothing was sent."""
         _remember(self._seen, wanted.path_id)
         traced = self._paths().get(wanted.path_id)
         if traced is None:
@@ -254,14 +267,14 @@ class RouteTraces:
                 self._fault = (
                     f"request {wanted.request}: no echo or STAMP path of this node, or no address for its name"
                 )
-            return
+            return False
         started_ns = self._clock.wall_ns()
         self._running_since_ns = started_ns
         try:
             way = traced.way()
             if way is None:
-                self._fault = "a path could not be traced: no right to send ICMP, or no socket for its port"
-                return
+                self._put_off(wanted)
+                return False
             sweep = Sweep(min(traced.waiting_ns, SECOND_NS))
             try:
                 await trace(self._clock, way, sweep)
@@ -277,8 +290,10 @@ class RouteTraces:
                 self._results.append(found)
         except OSError as error:
             self._fault = f"a path could not be traced: {error}"
+            return False
         finally:
             self._running_since_ns = None
+        return True
 
 
 def _remember(kept: dict[int, None] | dict[str, None], key: int | str) -> None:

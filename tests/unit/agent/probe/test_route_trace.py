@@ -5,9 +5,14 @@ from random import Random
 
 from agent.probe.echo_packet import HEADER_BYTES
 from agent.probe.icmp_socket import RAW, Rights
-from agent.probe.route_sweep import PACE_NS, ROUNDS
+from agent.probe.route_sweep import PACE_NS, ROUNDS, Sweep
 from agent.probe.route_trace import GAP_NS, SEEN, RouteTraces
+from agent.probe.route_trace import trace as trace_way
+from agent.probe.sounding import Way
 from agent.probe.sounding_packet import SoundingPackets
+from agent.probe.stamp_paths import StampPath
+from agent.probe.stamp_sender import StampSession
+from agent.probe.stamp_way import StampWay
 from agent.probe.targets import PathSpec, path_of
 from agent.result import Hop, RoundTripBatch, RouteTrace
 from bandwitness.v1.plan_pb2 import TraceRequest
@@ -16,6 +21,8 @@ from bandwitness.v1.record_pb2 import (
     HOP_OUTCOME_SEND_FAILED,
     HOP_OUTCOME_SILENT,
     HOP_OUTCOME_TIME_EXCEEDED,
+    PACKET_OUTCOME_REPLIED,
+    PACKET_OUTCOME_SKIPPED,
     TRACE_REASON_HOP_COUNT,
     TRACE_REASON_REFERENCE,
     TRACE_REASON_REQUESTED,
@@ -25,6 +32,7 @@ from bandwitness.v1.record_pb2 import (
 from tests.fakes.clock import FakeClock
 from tests.fakes.network import MILLISECOND, SECOND, echo_reply, round_trip_target
 from tests.fakes.sounding_network import FakeRoute
+from tests.fakes.stamp_network import FakeReflector, FakeStampNetwork
 
 ROUTERS = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 
@@ -174,9 +182,13 @@ async def test_a_request_for_an_unknown_path_is_said_and_costs_no_other() -> Non
     route = FakeRoute(clock, ROUTERS)
     part = traces_of(route)
     part.configure([request("odd", spec_of("192.0.2.77"), clock)])
-    assert await run(part, route, 5 * SECOND) == []
+    task = asyncio.create_task(part.run())
+    await clock.advance(0)
     assert "odd" in part.state().detail
     assert part.state().state == "degraded"
+    await clock.advance(10 * SECOND)
+    task.cancel()
+    assert [trace.reason for trace in part.drain()] == [TRACE_REASON_REFERENCE]
 
 
 def batch(spec: PathSpec, hop_limit: int) -> RoundTripBatch:
@@ -213,3 +225,61 @@ async def test_the_watermark_waits_for_a_trace_that_runs() -> None:
     part.drain()
     assert part.oldest_unresolved_ns() is None
     task.cancel()
+
+
+async def test_a_path_without_a_socket_yet_is_put_off_and_delays_no_other() -> None:
+    """A STAMP session that has not begun; the echo path comes first all the same."""
+    clock = FakeClock()
+    route = FakeRoute(clock, ROUTERS)
+    stamp = StampPath(7, "192.0.2.1", 4, 61_000)
+    tried: list[int] = []
+
+    def way(_: int) -> Way | None:
+        tried.append(clock.monotonic_ns())
+        return None
+
+    part = RouteTraces(
+        clock,
+        echo_paths=lambda: (spec_of(),) if tried else (),
+        stamp_paths=lambda: [(stamp, b"", True)],
+        stamp_way=way,
+        rights=Rights(RAW, RAW),
+        opener=route.open,
+        random=Random(1),
+    )
+    found = await run(part, route, 10 * SECOND)
+    assert len(tried) == 1
+    assert [trace.reached for trace in found] == [True]
+    assert part.state().state == "ok"
+    await run(part, route, 60 * SECOND)
+    assert len(tried) == 2
+
+
+async def test_a_stamp_path_is_traced_on_its_own_port_and_its_session_goes_on() -> None:
+    """Time exceeded is no loss of the session's, whatever the router quotes, and the reply is no stranger's."""
+    clock = FakeClock()
+    network = FakeStampNetwork(clock)
+    network.routers = ["10.0.0.1", "10.0.0.2"]
+    network.reflectors["192.0.2.1", 8620] = FakeReflector()
+    session = StampSession(clock, opener=network.open, random=Random(1))
+    session.configure([StampPath(7, "192.0.2.1", 4, 61_000, stateful=True)])
+    for quoted, expected in ((1500, ["10.0.0.1", "10.0.0.2", "192.0.2.1"]), (0, ["", "", "192.0.2.1"])):
+        network.quoted_bytes = quoted
+        for _ in range(3):
+            clock.move(SECOND)
+            session.tick()
+        found = session.session_of(7)
+        assert found is not None
+        stamp_way, sweep = StampWay(clock, found, session.read), Sweep(SECOND)
+        task = asyncio.create_task(trace_way(clock, stamp_way, sweep))
+        await clock.advance(5 * SECOND)
+        await task
+        stamp_way.close()
+        assert [hop.address for hop in sweep.hops()[::ROUNDS]] == expected
+        assert sweep.reached
+    clock.move(2 * SECOND)
+    batches = session.drain(clock.monotonic_ns())
+    outcomes = {outcome for batch in batches for outcome in batch.outcomes}
+    assert outcomes <= {PACKET_OUTCOME_REPLIED, PACKET_OUTCOME_SKIPPED}
+    assert PACKET_OUTCOME_REPLIED in outcomes
+    assert "stranger" not in session.state().detail
