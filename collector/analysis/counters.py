@@ -8,7 +8,7 @@ larger window made of rows: a burst of five seconds inside a minute stays what i
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,8 @@ class _Source:
     """One source of a NIC's counters, such as its driver's statistics or one RDMA port."""
 
     time_ns: int = 0
-    last: dict[str, tuple[int, int]] = field(default_factory=dict)  # counter -> time and value
+    last: dict[str, tuple[int, int]] = field(default_factory=dict)  # counter -> time and value when it last changed
+    announced: bool = False  # its errors are among the totals, be they 0
 
 
 class Nic:
@@ -101,14 +102,15 @@ class Nic:
             if normalised(record.counter_source) == COUNTER_SOURCE_NETDEV:
                 self.speed_bps, self.kind = record.speed_bps, record.kind
                 self.driver, self.coverage = record.driver, record.coverage
-                for time_ns in times:
-                    window = self._touch(touched, time_ns)
-                    window.ticks += 1
+                before = -1
+                for end in _window_ends(times):
+                    window = self._touch(touched, times[end])
+                    window.ticks += end - before
                     window.speed_bps = record.speed_bps
+                    before = end
         doubts = self._meter.doubts
         steps = self._meter.add(new)
-        for step in steps:
-            self._add_step(step, touched, young=received_time_ns - step.end_time_ns <= YOUNG_NS)
+        self._add_steps(steps, touched, received_time_ns)
         if self._meter.doubts > doubts and touched:
             touched[max(touched)].resets += self._meter.doubts - doubts
             self.resets += self._meter.doubts - doubts
@@ -136,71 +138,85 @@ class Nic:
             touched[start] = closed if late and closed is not None else self._window
         return touched[start]
 
-    def _add_step(self, step: Octets, touched: dict[int, _Window], *, young: bool) -> None:
-        counts = (step.receive_bytes, step.transmit_bytes)
-        if young:
-            for direction, count in enumerate(counts):
-                self.totals[direction] += count or 0
-        if step.span_ns > MAX_GAP_NS:
-            return
-        window = self._touch(touched, step.end_time_ns)
-        for direction, (count, peak) in enumerate(zip(counts, self._seconds.add(step), strict=True)):
-            if count is not None:
-                window.deltas[direction] += count
-                window.spans_ns[direction] += step.span_ns
-            highest = window.peaks[direction]
-            if peak is not None and (highest is None or peak > highest):
-                window.peaks[direction] = peak
+    def _add_steps(self, steps: Iterable[Octets], touched: dict[int, _Window], received_time_ns: int) -> None:
+        window: _Window | None = None
+        end_ns = 0  # of that window
+        for step in steps:
+            time_ns, span_ns, received, sent = step
+            if received_time_ns - time_ns <= YOUNG_NS:
+                self.totals[RECEIVE] += received or 0
+                self.totals[TRANSMIT] += sent or 0
+            if span_ns > MAX_GAP_NS:
+                continue
+            if window is None or time_ns >= end_ns:
+                window = self._touch(touched, time_ns)
+                end_ns = time_ns // WINDOW_NS * WINDOW_NS + WINDOW_NS
+            peaks = self._seconds.add(step)
+            for direction, count, peak in ((RECEIVE, received, peaks[0]), (TRANSMIT, sent, peaks[1])):
+                if count is not None:
+                    window.deltas[direction] += count
+                    window.spans_ns[direction] += span_ns
+                highest = window.peaks[direction]
+                if peak is not None and (highest is None or peak > highest):
+                    window.peaks[direction] = peak
 
     def _count(self, record: NicSamples, times: list[int], touched: dict[int, _Window], *, young: bool) -> None:
         """Rises of everything in the vocabulary, into the window of the newest read in it."""
         source = self._sources[_key(record)]
-        starts = [time_ns // WINDOW_NS for time_ns in times]
-        ends = [tick for tick in range(len(times)) if tick + 1 == len(times) or starts[tick + 1] != starts[tick]]
-        values: list[list[int]] = np.asarray(record.values).tolist()
-        present: list[list[bool]] = np.asarray(record.present).tolist()
+        # A driver counts the octets of RDMA too; where there is a port of RDMA, that is who counts them.
+        counted = _counted(record.counter_source, record.driver, tuple(record.counters), self._has_port)
+        if young and not source.announced:
+            source.announced = True
+            for _, _, meaning in counted:
+                if meaning.error:
+                    self.errors.setdefault(meaning.name, 0)
+        values, present = np.asarray(record.values), np.asarray(record.present)
         begin = 0
-        for end in ends:
+        for end in _window_ends(times):
             window = self._touch(touched, times[end])
-            for name, row, seen in zip(record.counters, values, present, strict=True):
-                tick = next(compress(range(end, begin - 1, -1), reversed(seen[begin : end + 1])), None)
-                if tick is not None:
-                    if name not in source.last:  # first sight: what came within the record counts
-                        first = seen.index(True)
-                        source.last[name] = (times[first], row[first])
-                    meaning = meaning_of(record.counter_source, record.driver, name)
-                    if meaning is not None and self._is_twice(record, meaning):
-                        meaning = None
-                    self._rise(source, window, (name, times[tick], row[tick]), meaning, young=young)
+            newest: list[int] = values[:, end].tolist()
+            seen: list[bool] = present[:, end].tolist()
+            for place, name, meaning in counted:
+                tick, value = end, newest[place]
+                if not seen[place]:
+                    earlier = np.flatnonzero(present[place, begin:end])
+                    if not len(earlier):
+                        continue
+                    tick = begin + int(earlier[-1])
+                    value = int(values[place, tick])
+                before = source.last.get(name)
+                if before is None:  # first sight: what came within the record counts
+                    first = int(np.argmax(present[place]))
+                    before = (times[first], int(values[place, first]))
+                    source.last[name] = before
+                if value != before[1] or meaning.name in _PAUSES:
+                    source.last[name] = (times[tick], value)
+                    self._rise(window, name, meaning, before, source.last[name], young=young)
             begin = end + 1
 
-    def _is_twice(self, record: NicSamples, meaning: Meaning) -> bool:
-        """A driver counts the octets of RDMA too; where there is a port of RDMA, that is who counts them."""
-        is_driver = record.counter_source == COUNTER_SOURCE_ETHTOOL
-        return is_driver and self._has_port and meaning.name in {"rdma_receive_bytes", "rdma_transmit_bytes"}
-
     def _rise(
-        self, source: _Source, window: _Window, read: tuple[str, int, int], meaning: Meaning | None, *, young: bool
+        self,
+        window: _Window,
+        name: str,
+        meaning: Meaning,
+        before: tuple[int, int],
+        now: tuple[int, int],
+        *,
+        young: bool,
     ) -> None:
-        name, time_ns, value = read
-        before_ns, before = source.last[name]
-        source.last[name] = (time_ns, value)
-        if meaning is None or meaning.gauge or meaning.name in _NOT_COUNTED:
-            return
-        if meaning.error and young:
-            self.errors.setdefault(meaning.name, 0)
-        delta = difference(before, value, meaning, time_ns - before_ns)
+        span_ns = now[0] - before[0]
+        delta = difference(before[1], now[1], meaning, span_ns)
         if isinstance(delta, Doubt):
             return
         delta *= meaning.scale
         if meaning.name in _PAUSES:
             pause = window.pauses.setdefault(f"{meaning.name}/{name}", [0, 0])
             pause[0] += delta
-            pause[1] += time_ns - before_ns
+            pause[1] += span_ns
         if delta:
             window.counts[meaning.name] = window.counts.get(meaning.name, 0) + delta
             if meaning.error and young:
-                self.errors[meaning.name] += delta
+                self.errors[meaning.name] = self.errors.get(meaning.name, 0) + delta
 
     @property
     def time_ns(self) -> int:
@@ -275,6 +291,30 @@ class Nic:
         found._meter, found._seconds = Meter.decode(meter), Seconds(seconds)
         found._link = LinkHistory.decode(link)
         return found
+
+
+@lru_cache(maxsize=256)
+def _counted(source: int, driver: str, names: tuple[str, ...], has_port: bool) -> tuple[tuple[int, str, Meaning], ...]:
+    """Place, name and meaning of the counters of a record that are counted."""
+    left_out = set(_NOT_COUNTED)
+    if has_port and source == COUNTER_SOURCE_ETHTOOL:
+        left_out |= {"rdma_receive_bytes", "rdma_transmit_bytes"}
+    found = ((place, name, meaning_of(source, driver, name)) for place, name in enumerate(names))
+    return tuple(
+        (place, name, meaning)
+        for place, name, meaning in found
+        if meaning is not None and not meaning.gauge and meaning.name not in left_out
+    )
+
+
+def _window_ends(times: Sequence[int]) -> list[int]:
+    """Place of the last read in each window that the reads fall into."""
+    last = len(times) - 1
+    if times[0] // WINDOW_NS == times[last] // WINDOW_NS:
+        return [last]
+    return [
+        tick for tick in range(last + 1) if tick == last or times[tick + 1] // WINDOW_NS != times[tick] // WINDOW_NS
+    ]
 
 
 def _key(record: NicSamples) -> str:

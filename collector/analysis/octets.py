@@ -13,18 +13,19 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from bandwitness import counters
 from bandwitness.counters import Meaning
 from bandwitness.v1.record_pb2 import COUNTER_SOURCE_ETHTOOL, COUNTER_SOURCE_NETDEV, COUNTER_SOURCE_RDMA
-from collector.analysis.deltas import SECOND, Doubt, difference, most_bytes
+from collector.analysis.deltas import MAX_STEP, SECOND, Doubt, difference, most_bytes
 from collector.model import NicSamples
 
 RECEIVE, TRANSMIT = 0, 1
 INFINIBAND = "InfiniBand"
+_BITS = 8 * SECOND
 TOLERANCE_NS = SECOND // 10  # the kernel counts a packet a little before or after the read says
 NEARLY_NS = SECOND * 19 // 20  # reads come a little early
 STALE_MAX_NS = 10 * SECOND  # a counter that stands still for longer is simply still
@@ -33,8 +34,7 @@ REMEMBERED_NS = 60 * SECOND  # a source not heard of for longer is gone
 BOUNDLESS = frozenset({"veth", "tun", "dummy", "bridge", "bonding", "802.1Q VLAN Support", "macvlan", "virtio_net"})
 
 
-@dataclass(frozen=True, slots=True)
-class Octets:
+class Octets(NamedTuple):
     """What passed a NIC in ``(end_time_ns - span_ns, end_time_ns]``. A direction that is not counted is None.
 
     Steps of one NIC never overlap; where one does not begin at the end of the step before, what lies between is not
@@ -112,11 +112,16 @@ class _Track:
     learned_ns: int = 0  # refreshed this often, by what was seen
     carried: list[int] = field(default_factory=lambda: [0, 0])
     doubts: int = 0
+    plain: bool = False  # two counters of 64 bits, of bytes received and sent
 
     def add(
         self, shape: tuple[_Column, ...], time_ns: int, values: tuple[int, ...], *, speed_bps: int | None, refresh: int
     ) -> Octets | None:
         """The step that ends with this read; None where there is none, or not yet."""
+        if self.plain and shape is self.shape and not (refresh or self.held_ns or self.quiet_ns or self.learned_ns):
+            step = self._plain_step(time_ns, values, speed_bps)
+            if step is not None:
+                return step
         if not self.time_ns or (shape is not self.shape and shape != self.shape):
             self._begin(shape, time_ns, values)
             return None
@@ -139,8 +144,23 @@ class _Track:
         start, self.held_ns = self.held_ns or start, 0
         return self._step(start, time_ns, counted, speed_bps, slack_ns=min(max(stale, idle), STALE_MAX_NS))
 
+    def _plain_step(self, time_ns: int, values: tuple[int, ...], speed_bps: int | None) -> Octets | None:
+        """The same where nothing is in doubt, which is nearly always: what ``add`` gives, in a fifth of the time."""
+        span = time_ns - self.time_ns
+        (received, sent), (before_received, before_sent) = values, self.values
+        received, sent = received - before_received, sent - before_sent
+        most = MAX_STEP if speed_bps is None else speed_bps * span // _BITS
+        if not 0 <= received <= most > 0 or not 0 <= sent <= most or not (received or sent):
+            return None
+        if self.gap_ns or self.carried[0] or self.carried[1]:
+            return None
+        self.time_ns = self.rise_ns = time_ns
+        self.values = values
+        return Octets(time_ns, span, received, sent)
+
     def _begin(self, shape: tuple[_Column, ...], time_ns: int, values: tuple[int, ...]) -> None:
         self.shape, self.time_ns, self.values = shape, time_ns, values
+        self.plain = _is_plain(shape)
         self.held_ns = self.quiet_ns = self.rise_ns = self.gap_ns = self.learned_ns = 0
         self.carried = [0, 0]
 
@@ -204,7 +224,14 @@ class _Track:
             _Column(place, direction, Meaning(name, "bytes", scale, bits, saturates))
             for place, direction, name, scale, bits, saturates in state[0]
         )
-        return cls(shape, state[1], tuple(state[2]), *state[3:])
+        found = cls(shape, state[1], tuple(state[2]), *state[3:])
+        found.plain = _is_plain(shape)
+        return found
+
+
+def _is_plain(shape: Sequence[_Column]) -> bool:
+    wide = all(column.meaning.bits == 64 and column.meaning.scale == 1 for column in shape)
+    return wide and [column.direction for column in shape] == [RECEIVE, TRANSMIT]
 
 
 class Meter:
@@ -275,6 +302,12 @@ class Meter:
         self, parts: Sequence[tuple[int, Sequence[NicSamples]]]
     ) -> Iterable[tuple[int, tuple[_Column, ...], tuple[int, ...]]]:
         """Reads at which every part of the sum was there."""
+        if len(parts) == 1 and len(parts[0][1]) == 1:
+            record = parts[0][1][0]
+            shape = _columns(parts[0][0], record.driver, tuple(record.counters))
+            for time_ns, values in _ticks(record, shape) if shape else ():
+                yield time_ns, shape, values
+            return
         read: list[dict[int, tuple[tuple[_Column, ...], tuple[int, ...]]]] = []
         for source, records in parts:
             found: dict[int, tuple[tuple[_Column, ...], tuple[int, ...]]] = {}
@@ -351,6 +384,12 @@ class Seconds:
 
     def add(self, step: Octets) -> tuple[float | None, float | None]:
         """Bytes a second, received and sent, over the second that ends with the step; None: no whole second."""
+        if step.span_ns >= NEARLY_NS:
+            self._steps.clear()
+            self._steps.append(step)
+            received, sent = step.receive_bytes, step.transmit_bytes
+            scale = SECOND / step.span_ns
+            return None if received is None else received * scale, None if sent is None else sent * scale
         if self._steps and step.start_time_ns - self._steps[-1].end_time_ns > TOLERANCE_NS:
             self._steps.clear()
         self._steps.append(step)
@@ -380,9 +419,10 @@ def _limit(record: NicSamples) -> int | None:
 def _ticks(record: NicSamples, shape: tuple[_Column, ...]) -> Iterable[tuple[int, tuple[int, ...]]]:
     """Reads at which all the counters were there."""
     times: list[int] = np.asarray(record.tick_times_ns).tolist()
-    places = [column.place for column in shape]
-    values: list[list[int]] = np.asarray(record.values)[places].tolist()
-    present: list[list[bool]] = np.asarray(record.present)[places].tolist()
-    for tick, time_ns in enumerate(times):
-        if all(row[tick] for row in present):
-            yield time_ns, tuple(row[tick] for row in values)
+    values, present = np.asarray(record.values), np.asarray(record.present)
+    rows = [values[column.place].tolist() for column in shape]
+    if present.all():
+        return zip(times, zip(*rows, strict=True), strict=True)
+    seen = zip(*(present[column.place].tolist() for column in shape), strict=True)
+    found = zip(times, zip(*rows, strict=True), seen, strict=True)
+    return [(time_ns, row) for time_ns, row, there in found if all(there)]

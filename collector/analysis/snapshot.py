@@ -63,7 +63,7 @@ class NicStatus:
     transmit_peak_bytes_per_second: float | None
     speed_bps: int | None
     resets: int
-    counters: Mapping[str, int] = field(default_factory=dict)  # raw values as last read, by the kernel's names
+    counters: Mapping[str, int] = field(default_factory=dict)  # raw values of those counted, by the kernel's names
     errors: Mapping[str, int] = field(default_factory=dict)  # totals of those that count errors and drops
     kind: str = ""  # physical, bond, vlan …: only physical ones and virtual functions make a sum
     driver: str = ""
