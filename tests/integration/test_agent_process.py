@@ -17,6 +17,7 @@ from agent.config.file import read
 from agent.probe.round_trip import RoundTripProbes
 from agent.sample.nic import NicSampler
 from agent.schedule import SlotRunner
+from bandwitness.identity import canonical, short_id
 from bandwitness.v1 import record_pb2 as pb
 from tests.fakes.agent_process import ROOT, SECOND, WITHIN_S, World, make_plan
 from tests.fakes.netns import inside, namespace
@@ -283,3 +284,32 @@ async def test_the_program_is_installed_under_its_name() -> None:
     asked = await asyncio.create_subprocess_exec(program, "--version", stdout=asyncio.subprocess.PIPE)
     said, _ = await asked.communicate()
     assert said.startswith(b"bandwitness-agent ")
+
+
+async def test_a_plan_has_paths_traced_and_their_mtu_found(world: World) -> None:
+    """From the plan to signed records; the request is answered once, under its id."""
+    process = await world.start()
+    await world.until(world.status)
+    plan = make_plan()
+    plan.path_mtu.interval_ns = 3600 * SECOND
+    plan.path_mtu.payload_bytes.extend([1472, 8972])
+    target = plan.round_trip[0]
+    path = pb.Path(source=target.source, target=target.target)
+    path.type_p.protocol, path.type_p.ip_version, path.type_p.payload_bytes = pb.PROTOCOL_ICMP_ECHO, 4, 56
+    plan.trace.add(
+        request="asked",
+        path=canonical(path),
+        reason=pb.TRACE_REASON_REQUESTED,
+        expiry_time_ns=time.time_ns() + 600 * SECOND,
+    )
+    world.sink.issue(plan)
+    await world.until(lambda: world.sink.found("path_mtu") and world.sink.found("route_trace"))
+    code, said = await world.end(process)
+    assert code == 0, said
+    assert world.sink.faults == []
+    (trace,) = world.sink.found("route_trace")
+    assert (trace.request, trace.reason, trace.reached) == ("asked", pb.TRACE_REASON_REQUESTED, True)
+    assert {(hop.hop_limit, hop.address) for hop in trace.hop} == {(1, "127.0.0.2")}
+    assert trace.path_id == short_id(canonical(path))
+    (found,) = world.sink.found("path_mtu")
+    assert (found.mtu_bytes, found.black_hole) == (9000, False)
