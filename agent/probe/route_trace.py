@@ -205,6 +205,7 @@ class RouteTraces:
         fresh = (path_id for path_id, path in paths if path.stays and path_id not in self._seen)
         new = next((path_id for path_id in fresh if self._later_ns.get(path_id, 0) <= now_ns), None)
         if new is None:
+            self._next_reference_ns = now_ns + GAP_NS  # to look costs too, where there are many
             return None
         self._next_reference_ns = now_ns + REFERENCE_GAP_NS
         return _Wanted(new, int(TRACE_REASON_REFERENCE), "", 0)
