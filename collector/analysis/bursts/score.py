@@ -2,7 +2,7 @@
 
 Trainers' marks are the truth, as far as they go: only nodes on which somebody marked are looked at. What a mark speaks
 of is an *event*: all marks of one job, kind and step, or without a step those that begin within half a minute. A
-*detection* is a cluster burst, or a burst that is in none, of kind save or restore.
+*detection* is a cluster burst, or a burst that is in none, of a kind (save, restore) that somebody marks at all.
 
 precision: detections with an event, of all. recall: events with a detection, of all. start error: start of the
 detection less the first begin that was said, of those that agree.
@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 
 from collector.analysis.bursts.joining import AFTER_NS, Said, burst_kind, said, speaks_of
 from collector.model import Burst, BurstScore, ClusterBurst, MarkRow
-
-ONE_WAY = ("save", "restore")
 
 
 @dataclass(slots=True)
@@ -43,7 +41,8 @@ def score(clusters: Iterable[ClusterBurst], bursts: Iterable[Burst], marks: Iter
         for one in bursts
         if not one.cluster_id and one.confirmed
     ]
-    detections = [one for one in detections if one[1] in ONE_WAY and one[5] & marking]
+    spoken_of = {burst_kind(event.kind) for event in events}
+    detections = [one for one in detections if one[1] in spoken_of and one[5] & marking]
     seen: set[int] = set()
     marked: set[str] = set()
     errors: dict[int, int] = {}
