@@ -27,10 +27,10 @@ from collector.app.limits import AcceptErrors, agent_connections, raise_descript
 from collector.app.pauses import note_pauses
 from collector.app.planning import Planning, windows_fixed
 from collector.app.tracing import Tracing
+from collector.app.trees import Trees
 from collector.clock import Clock, SystemClock
 from collector.config import Config, Tls, configuration_hash, date_faults
-from collector.control import Control, KeyFileError, TreeHeads, load_or_create_key
-from collector.export import log_proofs
+from collector.control import Control, KeyFileError, load_or_create_key
 from collector.export.http import Sources, create_app
 from collector.export.prometheus import PARTS, Exporter
 from collector.export.series import NicSeries
@@ -104,10 +104,10 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         parts.callback(reader.close)
         tracing = Tracing(planning, reader, lambda: runner.snapshot.incidents, clock)
         url = url_of(listener)
-        heads = TreeHeads(log, control, clock)
-        sources = _sources(reader, log, runner, sessions, clock=clock, heads=heads, topology=Topology(config))
+        trees = Trees(config, state, log, control, reader=reader, clock=clock)
+        sources = _sources(reader, log, runner, sessions, clock=clock, trees=trees, topology=Topology(config))
         site = create_app(replace(sources, ask_trace=tracing.ask))
-        site.include_router(log_proofs.router(reader.tree_heads, log))
+        site.include_router(trees.router)
         http = HttpServer(site)
         serving = await parts.enter_async_context(_running(http.serve([listener]), on_leaving=http))
 
@@ -117,7 +117,7 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         parts.push_async_callback(server.stop, _STREAMS_END_WITHIN_S)
 
         watching = await parts.enter_async_context(_running(note_pauses(control, clock)))
-        signing = await parts.enter_async_context(_running(heads.run()))
+        signing = await parts.enter_async_context(_running(trees.run()))
         replanning = await parts.enter_async_context(_running(planning.run()))
         looking = await parts.enter_async_context(_running(tracing.run()))
         address = f"{config.collector.grpc_listen.rpartition(':')[0]}:{port}"
@@ -174,7 +174,7 @@ def _sources(
     sessions: Sessions,
     *,
     clock: Clock,
-    heads: TreeHeads,
+    trees: Trees,
     topology: Topology,
 ) -> Sources:
     def complete_node(row: NodeRow) -> NodeRow:
@@ -198,7 +198,7 @@ def _sources(
         }
 
     def warnings() -> dict[str, str]:
-        found = {"log": "; ".join(log.damages), "tree": heads.trouble}
+        found = {"log": "; ".join(log.damages), **trees.warnings()}
         return {part: words for part, words in found.items() if words}
 
     parts = (*PARTS, intake_of(sessions, log))

@@ -26,6 +26,7 @@ from collector.config.schema import (
     parse_window,
 )
 from collector.config.target_check import address_of, target_faults
+from collector.config.witness_check import witness_faults
 
 Faults = Iterator[tuple[Place, str]]
 
@@ -94,6 +95,13 @@ def _collector(collector: Collector) -> Faults:
         yield ("collector", "state_dir"), "expected a folder, found ''"
     yield from _grpc_listen(("collector", "grpc_listen"), collector)
     yield from _http_listen(("collector", "http_listen"), collector.http_listen)
+    yield from witness_faults(collector)
+    names = [
+        (("collector", part, index, "name"), one.name)
+        for part in ("timestamp_authorities", "witnesses")
+        for index, one in enumerate(getattr(collector, part))
+    ]
+    yield from _doubled(names)
 
 
 def _grpc_listen(place: Place, collector: Collector) -> Faults:

@@ -49,6 +49,8 @@ def load_config(path: Path | str, *, now: datetime | None = None) -> Config:
     collector = replace(config.collector, state_dir=str(base / config.collector.state_dir))
     if collector.tls is not None:
         collector = replace(collector, tls=_placed(collector.tls, base))
+    authorities = tuple(replace(one, ca=str(base / one.ca)) for one in collector.timestamp_authorities)
+    collector = replace(collector, timestamp_authorities=authorities)
     return replace(config, collector=collector)
 
 

@@ -36,6 +36,41 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
     key: str
 
 
+class TimestampAuthority(msgspec.Struct, frozen=True, kw_only=True):
+    """Who time-stamps each day's tree head (RFC 3161)."""
+
+    name: Name
+    url: str
+    ca: str  # file with its root certificates: a stamp is kept only if it holds under these
+
+
+class MailWitness(msgspec.Struct, frozen=True, kw_only=True):
+    to: str
+    sender: str
+    server: str = "127.0.0.1:25"
+    starttls: bool = False
+
+    @property
+    def server_address(self) -> tuple[str, int]:
+        """Host and port.
+
+        Raises:
+            ValueError: ``server`` is not HOST:PORT.
+        """
+        host, colon, port = self.server.rpartition(":")
+        if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise ValueError("expected HOST:PORT such as 127.0.0.1:25")
+        return host, int(port)
+
+
+class WitnessConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is given each day's tree head: by mail, or as the body of an HTTP POST."""
+
+    name: Name
+    url: str | None = None
+    mail: MailWitness | None = None
+
+
 class Collector(msgspec.Struct, frozen=True, kw_only=True):
     name: Name = "collector"
     grpc_listen: str = "127.0.0.1:7443"
@@ -43,6 +78,8 @@ class Collector(msgspec.Struct, frozen=True, kw_only=True):
     state_dir: str = "./state"  # like all files, relative to collector.yaml
     database: Literal["sqlite"] = "sqlite"
     tls: Tls | None = None
+    timestamp_authorities: tuple[TimestampAuthority, ...] = ()
+    witnesses: tuple[WitnessConfig, ...] = ()
 
 
 def parse_window(text: str) -> tuple[int, int]:

@@ -75,8 +75,23 @@ def consistency_of(old: TreeHeadRow, head: TreeHeadRow, leaves: Leaves) -> dict[
     return {"proof": [one.hex() for one in path], "old_head": views.item(old), "head": views.item(head)}
 
 
-def router(heads: Callable[[], Sequence[TreeHeadRow]], leaves: Leaves) -> APIRouter:
-    """``/api/v1/heads`` and ``/api/v1/proofs/…``."""
+class GivenOut(Protocol):
+    """To whom a head was given."""
+
+    @property
+    def to(self) -> str: ...
+    @property
+    def stamped(self) -> bool: ...
+    @property
+    def time(self) -> str: ...
+
+
+def router(
+    heads: Callable[[], Sequence[TreeHeadRow]],
+    leaves: Leaves,
+    given: Callable[[str], Sequence[GivenOut]] = lambda _: (),
+) -> APIRouter:
+    """``/api/v1/heads`` and ``/api/v1/proofs/…``; ``given`` says who has the head of a day."""
     routes = APIRouter()
 
     @routes.get("/api/v1/heads")
@@ -88,7 +103,12 @@ def router(heads: Callable[[], Sequence[TreeHeadRow]], leaves: Leaves) -> APIRou
 
         def work() -> dict[str, Any]:
             chosen, following = views.page(heads(), lambda row: f"{row.source.position:020d}", cursor, limit)
-            return {"items": [views.item(row) for row in chosen], "next": following}
+            items = [
+                views.item(row)
+                | {"given": [{"to": one.to, "stamped": one.stamped, "time": one.time} for one in given(row.day)]}
+                for row in chosen
+            ]
+            return {"items": items, "next": following}
 
         return await run_in_threadpool(work)
 

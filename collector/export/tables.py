@@ -54,6 +54,10 @@ def size(count: int | None) -> str:
     return f"{count} B"
 
 
+def _given(one: Item) -> str:
+    return f"{one['to']} {'stamped' if one['stamped'] else 'taken'} {when(one['time'])}"
+
+
 def text(value: Any) -> str:
     return "–" if value is None or value == "" else str(value)
 
@@ -286,6 +290,7 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("day", lambda item: item["day"]),
         Column("headers", lambda item: str(item["tree_size"]), right=True),
         Column("signed", lambda item: when(item["signed_time"])),
+        Column("given to", lambda item: ", ".join(_given(one) for one in item.get("given", ())) or "nobody"),
         Column("root (RFC 9162, SHA-256)", lambda item: item["root"]),
     ),
     "lanes": (

@@ -12,4 +12,4 @@ lock() { # output, extras...
 lock agent.txt
 lock collector.txt --extra collector
 lock dev.txt --extra dev
-lock full.txt --all-extras # with the report and time-stamp extras
+lock full.txt --all-extras # with the report extra

@@ -186,7 +186,7 @@ def test_the_timetable_shows_the_direction_of_the_data_and_no_outcome_before_the
 
 
 def test_a_head_shows_all_that_somebody_has_to_keep() -> None:
-    assert shown("heads") == [["2026-12-01", "12", "2001-09-09 01:46:40Z", "72" * 32]]
+    assert shown("heads") == [["2026-12-01", "12", "2001-09-09 01:46:40Z", "nobody", "72" * 32]]
 
 
 def test_accounting_and_incidents() -> None:
