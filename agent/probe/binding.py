@@ -6,6 +6,9 @@ from contextlib import suppress
 
 from agent.probe import stamps
 
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_BUFFER_BYTES = 4 << 20  # asked for; the kernel gives what net.core.rmem_max allows
+
 SocketAddress = tuple[str, int] | tuple[str, int, int, int]
 
 
@@ -39,3 +42,19 @@ def report_beside_packets(sock: socket.socket, ip_version: int) -> None:
         sock.setsockopt(socket.IPPROTO_IPV6, stamps.IPV6_RECVERR, 1)
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVHOPLIMIT, 1)
     sock.setsockopt(socket.SOL_SOCKET, stamps.SO_TIMESTAMPING, stamps.TIMESTAMPING_FLAGS)
+
+
+def restart_send_count(sock: socket.socket) -> None:
+    """The kernel counts sends (ErrorReport.key) from 0 again: it does where the option goes from off to on
+    (net/core/sock.c)."""
+    for flags in (stamps.TIMESTAMPING_FLAGS & ~stamps.OPT_ID, stamps.TIMESTAMPING_FLAGS):
+        sock.setsockopt(socket.SOL_SOCKET, stamps.SO_TIMESTAMPING, flags)
+
+
+def enlarge_buffers(sock: socket.socket) -> None:
+    """Room for what comes while nobody reads; more than rmem_max only with CAP_NET_ADMIN."""
+    for force, plain in ((_SO_RCVBUFFORCE, socket.SO_RCVBUF), (_SO_SNDBUFFORCE, socket.SO_SNDBUF)):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, force, _BUFFER_BYTES)
+        except PermissionError:
+            sock.setsockopt(socket.SOL_SOCKET, plain, _BUFFER_BYTES)

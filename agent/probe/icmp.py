@@ -5,7 +5,6 @@ so batching does not touch the delay. The monotonic clock brackets it: where the
 reading, the reply counts and its delay is absent.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from random import Random
 
@@ -14,13 +13,13 @@ from agent.probe.icmp_socket import KernelEchoSocket, Opener, Rights, find_right
 from agent.probe.icmp_wire import EchoWire, Link, source_of
 from agent.probe.path_slots import MAX_RATE
 from agent.probe.paths import PathBook
+from agent.probe.readers import Readers
 from agent.probe.resolve import Resolver
 from agent.probe.targets import PathSpec
 from agent.result import PartState, RoundTripBatch
 from bandwitness.v1.plan_pb2 import RoundTripTarget
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, STAMP_SOURCE_KERNEL
 
-DRAIN_ROUNDS = 64  # a drain reads on until nothing is left, but not for ever
 MAX_DETAIL = 2000
 
 
@@ -55,7 +54,7 @@ class EchoSession:
         self._resolver = resolver or Resolver(clock)
         self._book = PathBook(self._resolver, self._method_of, phase=random.random())
         self._wire = EchoWire(clock, self._book.table, opener, self.rights, random)
-        self._watched: dict[Link, int] = {}  # by the event loop; their descriptors
+        self._readers = Readers(self._wire.links, self._wire.read)
         self._remark = ""
         self._may_have_idle_links = False
 
@@ -81,11 +80,11 @@ class EchoSession:
             try:
                 while True:
                     self.tick()
-                    self._watch()
+                    self._readers.watch()
                     await self._clock.sleep_until(self._book.next_wake_ns(self._clock.monotonic_ns()))
             finally:
                 self._wire.keep(set())
-                self._watch()
+                self._readers.watch()
 
     def tick(self) -> None:
         """Sends what is due, then reads what is there: the send stamps are, mostly, at once."""
@@ -96,9 +95,7 @@ class EchoSession:
             link = self._wire.send(slot, spec, now)
             if link is not None:
                 used.add(link)
-        for link in list(self._wire.links.values()):
-            if link in used or link.socket.fileno() < 0:
-                self._wire.read(link)
+        self._readers.after_sends(used)
 
     def drain(self, monotonic_ns: int) -> list[RoundTripBatch]:
         """Everything resolved by now, path after path in order of sequence.
@@ -108,10 +105,7 @@ class EchoSession:
         Args:
             monotonic_ns: now, by the clock's ``monotonic_ns``; never taken as later than that clock says.
         """
-        for link in list(self._wire.links.values()):
-            for _ in range(DRAIN_ROUNDS):
-                if not self._wire.read(link):
-                    break
+        self._readers.drain()
         batches = self._book.drain(min(monotonic_ns, self._clock.monotonic_ns()))
         if self._may_have_idle_links:
             # Paths that end keep their socket until their last packet is resolved.
@@ -145,22 +139,6 @@ class EchoSession:
             if method is not None
         ]
         self._remark = "; ".join(remark for remark in remarks if remark)
-
-    def _watch(self) -> None:
-        """Lets the event loop watch the sockets that there are now."""
-        loop = asyncio.get_running_loop()
-        links = set(self._wire.links.values())
-        for link in self._watched.keys() - links:
-            loop.remove_reader(self._watched.pop(link))
-        for link in links - self._watched.keys():
-            if link.socket.fileno() >= 0:
-                self._watched[link] = link.socket.fileno()
-                loop.add_reader(link.socket.fileno(), self._on_readable, link)
-
-    def _on_readable(self, link: Link) -> None:
-        # Between a socket's end and the next look at the list its reader may still be called.
-        if self._wire.links.get(link.source) is link:
-            self._wire.read(link)
 
     def _method_of(self, spec: PathSpec) -> tuple[int, int] | None:
         # No IPv6 here and an IPv6 target: the kernel's refusal is recorded, under the method that there is.

@@ -17,15 +17,20 @@ from struct import pack
 from typing import Protocol
 
 from agent.probe import stamps
-from agent.probe.binding import SocketAddress, bind_and_mark, report_beside_packets, socket_address
+from agent.probe.binding import (
+    SocketAddress,
+    bind_and_mark,
+    enlarge_buffers,
+    report_beside_packets,
+    restart_send_count,
+    socket_address,
+)
 from agent.probe.echo_packet import ECHO_REPLY_V6, MIN_PAYLOAD_BYTES, EchoTemplate, pattern
 from bandwitness.v1.record_pb2 import ROUND_TRIP_METHOD_ICMP_DATAGRAM, ROUND_TRIP_METHOD_ICMP_RAW
 
 RAW = int(ROUND_TRIP_METHOD_ICMP_RAW)
 DATAGRAM = int(ROUND_TRIP_METHOD_ICMP_DATAGRAM)
 
-_BUFFER_BYTES = 4 << 20  # asked for; the kernel gives what net.core.rmem_max allows
-_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _ICMP6_FILTER = 1
 _ANCILLARY_BYTES = 256
 _QUOTE_BYTES = 128  # of the packet that an ICMP error quotes
@@ -113,11 +118,7 @@ class KernelEchoSocket:
             sock.setsockopt(socket.SOL_SOCKET, stamps.SO_ATTACH_FILTER, pack("@HP", length // 8, location))
         bind_and_mark(sock, ip_version=source.ip_version, nic=source.nic, dscp=source.dscp)
         report_beside_packets(sock, source.ip_version)
-        for force, plain in ((_SO_RCVBUFFORCE, socket.SO_RCVBUF), (_SO_SNDBUFFORCE, socket.SO_SNDBUF)):
-            try:
-                sock.setsockopt(socket.SOL_SOCKET, force, _BUFFER_BYTES)
-            except PermissionError:
-                sock.setsockopt(socket.SOL_SOCKET, plain, _BUFFER_BYTES)
+        enlarge_buffers(sock)
         if source.address or method == DATAGRAM:  # binding is what gives a datagram socket its identifier
             sock.bind(socket_address(source.address, 0, source.ip_version))
         return identifier if method == RAW else int(sock.getsockname()[1])
@@ -155,9 +156,7 @@ class KernelEchoSocket:
         return found
 
     def restart_keys(self) -> None:
-        # The kernel starts the count when the option goes from off to on (net/core/sock.c).
-        for flags in (stamps.TIMESTAMPING_FLAGS & ~stamps.OPT_ID, stamps.TIMESTAMPING_FLAGS):
-            self._socket.setsockopt(socket.SOL_SOCKET, stamps.SO_TIMESTAMPING, flags)
+        restart_send_count(self._socket)
 
     def close(self) -> None:
         self._socket.close()

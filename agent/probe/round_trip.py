@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 from agent.clock import Clock
 from agent.probe.icmp import EchoSession
-from agent.probe.icmp_socket import KernelEchoSocket, Opener, Rights, find_rights
+from agent.probe.icmp_socket import DATAGRAM, RAW, KernelEchoSocket, Opener, Rights, find_rights
 from agent.probe.path_slots import MAX_RATE
 from agent.probe.rates import rate_of
 from agent.probe.resolve import Lookup, Resolver, system_lookup
@@ -83,6 +84,14 @@ class RoundTripProbes:
         if self._icmp_denied:
             detail = f"{echo.detail}; TCP connects are made instead" + (f"; {tcp.detail}" if tcp.detail else "")
             return PartState("echo", working=False, state=echo.state, detail=detail)
+        right = chosen(self._echo.rights)
         if echo.state == "ok" and tcp.state != "ok":
-            return PartState("echo", working=tcp.working, state=tcp.state, detail=f"TCP connect: {tcp.detail}")
-        return echo
+            detail = f"{right}; TCP connect: {tcp.detail}"
+            return PartState("echo", working=tcp.working, state=tcp.state, detail=detail)
+        return replace(echo, detail=f"{right}; {echo.detail}" if echo.detail else right)
+
+
+def chosen(rights: Rights) -> str:
+    """Which sockets the self-test chose, in words."""
+    words = {RAW: "raw", DATAGRAM: "datagram", None: "no"}
+    return f"{words[rights.ipv4]} IPv4 and {words[rights.ipv6]} IPv6 sockets"

@@ -6,7 +6,6 @@ those of ``matching``, as for echo. What STAMP adds: which way a packet was lost
 delays where both ends say how good their clocks are.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
@@ -14,6 +13,7 @@ from agent.clock import Clock
 from agent.probe.icmp_socket import hold_receive_stamping
 from agent.probe.matching import EXPIRY_SLACK_NS
 from agent.probe.path_slots import MAX_RATE
+from agent.probe.readers import Readers
 from agent.probe.stamp_paths import StampBook, StampPath
 from agent.probe.stamp_session import Link, Session
 from agent.probe.stamp_socket import KernelSenderSocket, SenderOpener, warm_up
@@ -21,7 +21,6 @@ from agent.probe.stamp_wire import StampWire
 from agent.result import OneWayDelay, OneWayLoss, PartState, RoundTripBatch
 from bandwitness.v1.record_pb2 import ROUND_TRIP_METHOD_STAMP, STAMP_SOURCE_KERNEL
 
-DRAIN_ROUNDS = 64  # a drain reads on until nothing is left, but not for ever
 ERROR_REFRESH_NS = 1_000_000_000
 MAX_DETAIL = 2000
 
@@ -54,7 +53,7 @@ class StampSession:
         self._error_due_ns = 0
         self._book = StampBook((int(ROUND_TRIP_METHOD_STAMP), int(STAMP_SOURCE_KERNEL)), phase=random.random())
         self._wire = StampWire(clock, self._book.table, opener, random)
-        self._watched: dict[Link, int] = {}  # by the event loop; their descriptors
+        self._readers = Readers(self._wire.links, self._wire.read)
         self._remark = ""
 
     def configure(self, paths: Sequence[StampPath], *, max_rate: float = MAX_RATE) -> None:
@@ -70,12 +69,12 @@ class StampSession:
             try:
                 while True:
                     self.tick()
-                    self._watch()
+                    self._readers.watch()
                     await self._clock.sleep_until(self._book.next_wake_ns(self._clock.monotonic_ns()))
             finally:
                 for source in list(self._wire.links):
                     self._wire.close(source)
-                self._watch()
+                self._readers.watch()
 
     def tick(self) -> None:
         """Sends what is due, then reads what is there."""
@@ -88,16 +87,11 @@ class StampSession:
             link = self._wire.send(slot, path, now)
             if link is not None:
                 used.add(link)
-        for link in list(self._wire.links.values()):
-            if link in used or link.socket.fileno() < 0:
-                self._wire.read(link)
+        self._readers.after_sends(used)
 
     def drain(self, monotonic_ns: int) -> list[RoundTripBatch]:
         """Everything resolved by now, as ``EchoSession.drain``. Delays are without the reflector's own time."""
-        for link in list(self._wire.links.values()):
-            for _ in range(DRAIN_ROUNDS):
-                if not self._wire.read(link):
-                    break
+        self._readers.drain()
         now = min(monotonic_ns, self._clock.monotonic_ns())
         self._wire.settle(now, EXPIRY_SLACK_NS)
         batches = self._book.drain(now)
@@ -150,19 +144,3 @@ class StampSession:
         if self._remark:
             details.append(self._remark)
         return PartState("stamp", working=not broken, state=state, detail="; ".join(details)[:MAX_DETAIL])
-
-    def _watch(self) -> None:
-        """Lets the event loop watch the sockets that there are now."""
-        loop = asyncio.get_running_loop()
-        links = set(self._wire.links.values())
-        for link in self._watched.keys() - links:
-            loop.remove_reader(self._watched.pop(link))
-        for link in links - self._watched.keys():
-            if link.socket.fileno() >= 0:
-                self._watched[link] = link.socket.fileno()
-                loop.add_reader(link.socket.fileno(), self._on_readable, link)
-
-    def _on_readable(self, link: Link) -> None:
-        # Between a socket's end and the next look at the list its reader may still be called.
-        if self._wire.links.get(link.source) is link:
-            self._wire.read(link)

@@ -10,11 +10,16 @@ from struct import pack
 from typing import NamedTuple, Protocol
 
 from agent.probe import stamps
-from agent.probe.binding import SocketAddress, bind_and_mark, report_beside_packets, socket_address
+from agent.probe.binding import (
+    SocketAddress,
+    bind_and_mark,
+    enlarge_buffers,
+    report_beside_packets,
+    restart_send_count,
+    socket_address,
+)
 from agent.probe.stamp_packet import MAX_BYTES
 
-_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
-_BUFFER_BYTES = 4 << 20  # asked for; the kernel gives what net.core.rmem_max allows
 _ANCILLARY_BYTES = 256
 _WARM_UP_TRIES = 10
 _WARM_UP_S = 0.02
@@ -117,9 +122,7 @@ class KernelSenderSocket:
         return found
 
     def restart_keys(self) -> None:
-        # The kernel starts the count when the option goes from off to on (net/core/sock.c).
-        for flags in (stamps.TIMESTAMPING_FLAGS & ~stamps.OPT_ID, stamps.TIMESTAMPING_FLAGS):
-            self._socket.setsockopt(socket.SOL_SOCKET, stamps.SO_TIMESTAMPING, flags)
+        restart_send_count(self._socket)
 
     def close(self) -> None:
         self._socket.close()
@@ -159,11 +162,7 @@ def open_udp(ip_version: int) -> socket.socket:
     try:
         if ip_version == 6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        for force, plain in ((_SO_RCVBUFFORCE, socket.SO_RCVBUF), (_SO_SNDBUFFORCE, socket.SO_SNDBUF)):
-            try:
-                sock.setsockopt(socket.SOL_SOCKET, force, _BUFFER_BYTES)
-            except PermissionError:
-                sock.setsockopt(socket.SOL_SOCKET, plain, _BUFFER_BYTES)
+        enlarge_buffers(sock)
     except BaseException:
         sock.close()
         raise

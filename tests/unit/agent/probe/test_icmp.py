@@ -494,6 +494,23 @@ def test_case_57_raw_sockets_are_preferred_then_datagram(tmp_path: Path) -> None
     assert all(socket.closed for socket in network.sockets)
 
 
+@pytest.mark.parametrize(
+    ("denied", "families", "said"),
+    [
+        (set(), {4, 6}, "raw IPv4 and raw IPv6 sockets"),
+        ({RAW}, {4, 6}, "datagram IPv4 and datagram IPv6 sockets"),
+        (set(), {4}, "raw IPv4 and no IPv6 sockets"),
+    ],
+)
+def test_the_state_says_which_right_was_chosen(denied: set[int], families: set[int], said: str) -> None:
+    clock = FakeClock()
+    network = FakeNetwork(clock)
+    network.denied, network.families = denied, families
+    probes = RoundTripProbes(clock, icmp=network.open, tcp=FakeConnects(clock).open, lookup=lambda _: [])
+    state = probes.state()
+    assert (state.state, state.detail.partition(";")[0]) == ("ok", said)
+
+
 def test_case_57_no_right_to_send_icmp(tmp_path: Path) -> None:
     """EPERM for both kinds, ping_group_range "1 0": a state that names the right, and TCP connects instead."""
     clock = FakeClock()
