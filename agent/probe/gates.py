@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent import netdev
 from agent.clock import STEP_TOLERANCE_NS, Anchor
 from agent.result import Gate
 from bandwitness.v1 import record_pb2 as pb
@@ -16,8 +17,6 @@ CPU_LIMIT_RATIO = 0.95  # of one core: iperf3 at its own limit, not the network'
 CLOCK_TICKS_PER_SECOND = 100  # USER_HZ, the same on every Linux
 _HEADERS_RATIO = 1.10  # bytes on the NIC over bytes of payload: headers and retransmissions
 _LINK_ERRORS = ("rx_errors", "tx_errors", "rx_crc_errors", "rx_frame_errors", "tx_carrier_errors")
-_UNKNOWN_SPEEDS = (0, 65_535, 4_294_967_295)  # Mbit/s: what drivers say when they do not know
-_PROC_NET_DEV_FIELDS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +32,13 @@ class NicReading:
 
 def read_nic(root: Path, nic: str) -> NicReading:
     """Reads ``proc/net/dev`` (always of the process's own network namespace) and ``sys/class/net`` below ``root``."""
-    octets = _octets(_text(root / "proc/net/dev"), nic)
+    octets = netdev.parse(_text(root / "proc/net/dev")).get(nic, {})
     device = root / "sys/class/net" / nic
-    speed = _number(device / "speed")
     errors = {name: _number(device / "statistics" / name) for name in _LINK_ERRORS}
     return NicReading(
-        received_bytes=octets[0],
-        transmitted_bytes=octets[1],
-        speed_bps=speed * 1_000_000 if speed is not None and speed > 0 and speed not in _UNKNOWN_SPEEDS else None,
+        received_bytes=octets.get("rx_bytes"),
+        transmitted_bytes=octets.get("tx_bytes"),
+        speed_bps=netdev.parse_speed(_text(device / "speed")),
         carrier_changes=_number(device / "carrier_changes"),
         errors={name: value for name, value in errors.items() if value is not None},
     )
@@ -142,16 +140,6 @@ def clock_gate(first: Anchor, last: Anchor) -> Gate:
 
 
 # ---------------------------------------------------------------- files
-
-
-def _octets(net_dev: str, nic: str) -> tuple[int | None, int | None]:
-    for line in net_dev.splitlines():
-        name, _, numbers = line.rpartition(":")  # a name may hold colons itself
-        if name.strip() == nic:
-            fields = numbers.split()
-            if len(fields) == _PROC_NET_DEV_FIELDS and fields[0].isdigit() and fields[8].isdigit():
-                return int(fields[0]), int(fields[8])
-    return None, None
 
 
 def _text(path: Path) -> str:

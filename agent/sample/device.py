@@ -7,6 +7,8 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from agent.netdev import parse_speed
+
 COUNTERS = (
     "rx_bytes",
     "tx_bytes",
@@ -23,7 +25,6 @@ COUNTERS = (
 )
 _OCTETS = COUNTERS[:2]
 _NO_MORE = (None,) * (len(COUNTERS) - len(_OCTETS))
-_SPEED_UNKNOWN = (65_535, 4_294_967_295)  # -1 as drivers of 16 and 32 bits print it
 _SIOCGIFHWADDR = 0x8927
 MAX_COUNT = (1 << 64) - 1
 
@@ -38,16 +39,6 @@ def kernel_identity(nic: str) -> tuple[int, str] | None:
         return socket.if_nametoindex(nic), answer[18:24].hex(":")
     except OSError:
         return None
-
-
-def parse_speed(text: str) -> int | None:
-    """Bits per second from the file ``speed`` (Mbit/s); None where the kernel does not know."""
-    try:
-        megabits = int(text)
-    except ValueError:
-        return None
-    # Beyond a petabit it is no speed either, and does not fit the record.
-    return None if not 0 < megabits < 1_000_000_000 or megabits in _SPEED_UNKNOWN else megabits * 1_000_000
 
 
 class Device:

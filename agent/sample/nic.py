@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
+from agent import netdev
 from agent.clock import Clock
 from agent.result import NicBatch, PartState
-from agent.sample import host, netdev, rdma
+from agent.sample import host, rdma
 from agent.sample.device import Identify, kernel_identity
 from agent.sample.driver import Worker
 from agent.sample.ethtool import Ioctl, kernel_ioctl

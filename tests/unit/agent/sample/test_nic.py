@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from agent.clock import ClockStep
+from agent.netdev import parse_speed
 from agent.result import NicBatch, PartState
-from agent.sample.device import COUNTERS, Identify, kernel_identity, parse_speed
+from agent.sample.device import COUNTERS, Identify, kernel_identity
 from agent.sample.nic import MAX_NICS, REOPEN_NS, NicSampler
 from agent.sample.series import MAX_TICKS
 from bandwitness.v1.record_pb2 import COUNTER_SOURCE_NETDEV

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.sample import host, netdev, rdma
-from agent.sample.device import parse_speed
+from agent import netdev
+from agent.netdev import parse_speed
+from agent.sample import host, rdma
 from agent.sample.driver import Worker
 from agent.sample.ethtool import MAX_STATISTICS, EthtoolError, driver_of, names_of, values_of
 from agent.sample.nature import coverage, look

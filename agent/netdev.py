@@ -1,4 +1,4 @@
-"""``/proc/net/dev``: text in, counters by interface out. Pure.
+"""What the kernel says of network devices in text: ``/proc/net/dev``, and ``speed`` in sysfs. Pure.
 
 The kernel's column titles are not its counter names: "drop" on the receive side is rx_dropped + rx_missed_errors,
 "frame" the sum of four counters (net/core/net-procfs.c, dev_seq_printf_stats). Only columns that mean the same as the
@@ -20,6 +20,19 @@ _COLUMNS = {
     "tx_errors": 10,
     "tx_dropped": 11,
 }
+
+
+_SPEED_UNKNOWN = (65_535, 4_294_967_295)  # -1 as drivers of 16 and 32 bits print it
+
+
+def parse_speed(text: str) -> int | None:
+    """Bits per second from the file ``speed`` (Mbit/s); None where the kernel does not know."""
+    try:
+        megabits = int(text)
+    except ValueError:
+        return None
+    # Beyond a petabit it is no speed either, and does not fit the record.
+    return None if not 0 < megabits < 1_000_000_000 or megabits in _SPEED_UNKNOWN else megabits * 1_000_000
 
 
 def parse(text: str) -> Mapping[str, Mapping[str, int]]:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.sample import netdev
+from agent import netdev
 
-GOLDEN = Path(__file__).parents[3] / "golden/host/proc/net/dev"
+GOLDEN = Path(__file__).parents[2] / "golden/host/proc/net/dev"
 TITLES = "Inter-|   Receive\n face |bytes\n"
 
 
