@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.app import adhoc_command, mark_command
+from agent.app import adhoc_command, control_command, mark_command
 
 if TYPE_CHECKING:
     from agent.config import AgentConfig
@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--json", action="store_true", help="print one JSON object")
     adhoc_command.add_parsers(commands)
     mark_command.add_parser(commands)
+    control_command.add_parsers(commands)
     return parser
 
 
@@ -81,9 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bandwitness-agent {VERSION}")
         return 0
     if asked.command is None:
-        parser.error("a command is needed: run, check, probe or mark")
+        parser.error("a command is needed: run, check, probe, mark, pause, resume or status")
     if asked.command == "probe":
         return adhoc_command.run(asked)
+    if asked.command in control_command.COMMANDS:
+        return control_command.run(asked)
     if asked.command == "mark":
         return mark_command.run(asked)
     if asked.command == "check":

@@ -10,13 +10,18 @@ import logging
 import os
 import random
 import signal
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from agent.app import start
+from agent.app.answer import answer
+from agent.app.control import Control
+from agent.app.control_command import SOCKET_FILE
 from agent.app.flush import Flusher
 from agent.app.memory import one_arena, settle
 from agent.app.parts import Part, StateLog
+from agent.app.pause import Pause
 from agent.app.quiet import Load, Quiet
 from agent.clock import Anchor, Clock, SystemClock
 from agent.config import AgentConfig
@@ -43,9 +48,11 @@ from agent.status import collect
 from agent.uplink import Introduction, Uplink
 from bandwitness import VERSION
 from bandwitness.v1.plan_pb2 import Plan
+from bandwitness.v1.record_pb2 import BatchClass
 
 SPOOL_FILE = "spool.sqlite"
 SLOTS_FILE = "slots.jsonl"
+PAUSE_FILE = "paused.json"
 SECOND_NS = 1_000_000_000
 MIN_COUNTER_INTERVAL_NS = SECOND_NS // 10
 MAX_COUNTER_INTERVAL_NS = 60 * SECOND_NS
@@ -99,6 +106,9 @@ class Agent:
             on_open=self._on_mark,
         )
         self.engine = Iperf3(clock, program=config.iperf3, root=root)
+        self.pause = Pause(config.state_dir / PAUSE_FILE)
+        actions = {"pause": self._do_pause, "resume": self._do_resume, "status": self._do_status}
+        self.control = Control(config.state_dir / SOCKET_FILE, clock, actions)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until ``stop`` is set; on return everything measured is in the closed spool.
@@ -140,7 +150,9 @@ class Agent:
             clock=clock,
             source=random.SystemRandom(),
         )
-        self.quiet = Quiet(marks=self._open_marks, bursts=self._open_bursts, own_loads=self._own_loads)
+        self.quiet = Quiet(
+            marks=self._open_marks, bursts=self._open_bursts, own_loads=self._own_loads, paused=self.pause.why
+        )
         self.slots = SlotRunner(
             config.name,
             clock,
@@ -158,6 +170,7 @@ class Agent:
         self._throughput = Part("throughput", clock, self._run_slots, self.slots.state)
         self._nic = Part("nic", clock, self.sampler.run, self.sampler.state)
         self._marks = Part("marks", clock, self.marks.run, self.marks.state)
+        self._control = Part("control", clock, self.control.run, self.control.state)
         self._uplink = Part("uplink", clock, self.uplink.run, self.uplink.state)
         self._plan = Part("plan", clock, self._follow_plans, lambda: self.keeper.state(clock.wall_ns()))
         self.flusher = Flusher(
@@ -188,6 +201,7 @@ class Agent:
             self._throughput,
             self._nic,
             self._marks,
+            self._control,
             self._uplink,
             self._plan,
             self._flush,
@@ -209,7 +223,7 @@ class Agent:
             await self.flusher.stop(tasks["flush"])
             await self._last_flush()
             probing = ("echo", "self_check", "stamp", "stamp_reflector", "route_trace", "path_mtu")
-            for name in (*probing, "nic", "marks", "plan"):
+            for name in (*probing, "nic", "marks", "control", "plan"):
                 tasks[name].cancel()
             await self._farewell()
             tasks["uplink"].cancel()
@@ -218,6 +232,31 @@ class Agent:
     async def _run_slots(self) -> None:
         await self.engine.check()
         await self.slots.run()
+
+    def _do_pause(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            self.pause.set(str(request.get("reason", "")))
+        finally:
+            self.slots.look()
+        return {"tests": self.pause.why()}
+
+    def _do_resume(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            self.pause.clear()
+        finally:
+            self.slots.look()
+        return {"tests": "allowed"}
+
+    def _do_status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        return answer(
+            self._status(),
+            node=self._config.name,
+            hold=self.quiet.hold(),
+            marks=self._open_marks(),
+            plan=None if self.keeper.current is None else self.keeper.current.plan,
+            chains={BatchClass.Name(BatchClass.ValueType(kind)): each.tip for kind, each in self.spool.tips().items()},
+            clock=self._reading,
+        )
 
     def _open_marks(self) -> Sequence[OpenMark]:
         return self._marks.guard((), self.marks.open)
