@@ -36,7 +36,7 @@ def example(tmp_path: Path) -> Path:
 def test_a_good_file_passes_and_says_what_it_holds(example: Path) -> None:
     done = invoke("check", "--config", str(example))
     assert (done.exit_code, done.stderr) == (0, "")
-    assert "2 sites, 3 racks, 4 nodes, 2 targets" in done.output
+    assert "2 sites, 3 racks, 4 nodes, 3 targets" in done.output
     assert json.loads(invoke("check", "--config", str(example), "--json").output)["counts"]["nodes"] == 4
 
 
