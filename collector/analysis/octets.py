@@ -27,6 +27,8 @@ RECEIVE, TRANSMIT = 0, 1
 INFINIBAND = "InfiniBand"
 _BITS = 8 * SECOND
 TOLERANCE_NS = SECOND // 10  # the kernel counts a packet a little before or after the read says
+SUDDEN = 4  # times what the refreshes before brought
+LEARNED_MAX_NS = 4 * SECOND  # what comes seldomer is seldom traffic, not a seldom refresh
 NEARLY_NS = SECOND * 19 // 20  # reads come a little early
 STALE_MAX_NS = 10 * SECOND  # a counter that stands still for longer is simply still
 REMEMBERED_NS = 60 * SECOND  # a source not heard of for longer is gone
@@ -112,6 +114,7 @@ class _Track:
     learned_ns: int = 0  # refreshed this often, by what was seen
     carried: list[int] = field(default_factory=lambda: [0, 0])
     doubts: int = 0
+    size: int = 0  # bytes of the newest read that brought something, where reads bring nothing in between
     plain: bool = False  # two counters of 64 bits, of bytes received and sent
 
     def add(
@@ -141,7 +144,10 @@ class _Track:
         idle = start - self.quiet_ns if self.quiet_ns and not empty else 0
         if not empty:
             self.quiet_ns = 0
-        start, self.held_ns = self.held_ns or start, 0
+        # A burst after silence is no late refresh: its bytes came now, and the silence was one.
+        sudden = not refresh and sum(counted) > SUDDEN * self.size
+        start, self.held_ns = start if sudden else self.held_ns or start, 0
+        self.size = self.size if empty else sum(counted)
         return self._step(start, time_ns, counted, speed_bps, slack_ns=min(max(stale, idle), STALE_MAX_NS))
 
     def _plain_step(self, time_ns: int, values: tuple[int, ...], speed_bps: int | None) -> Octets | None:
@@ -186,7 +192,7 @@ class _Track:
             return
         gap = time_ns - (self.rise_ns or self.quiet_ns) if self.quiet_ns else 0
         tick = time_ns - start
-        alike = gap and self.gap_ns and abs(gap - self.gap_ns) <= tick and gap <= STALE_MAX_NS
+        alike = gap and self.gap_ns and abs(gap - self.gap_ns) <= tick and gap <= LEARNED_MAX_NS
         if alike:
             self.learned_ns = gap
         elif not gap and not self.gap_ns:
@@ -215,7 +221,7 @@ class _Track:
         ]  # fmt: skip
         return [
             columns, self.time_ns, self.values, self.held_ns, self.quiet_ns, self.rise_ns, self.gap_ns,
-            self.learned_ns, self.carried, self.doubts,
+            self.learned_ns, self.carried, self.doubts, self.size,
         ]  # fmt: skip
 
     @classmethod

@@ -147,6 +147,15 @@ def test_case_48_a_counter_refreshed_every_third_read(speed_bps: int | None) -> 
     assert sum(deltas) - counted <= 2 * 1_500_000  # what is still to come of the newest refresh
 
 
+def test_a_burst_after_seldom_traffic_is_not_spread_over_the_silence_before() -> None:
+    """Something at every second read looks like a slow refresh; what is far larger came when it was seen."""
+    deltas = [0, 2_000] * 6 + [0, 10**8, 10**8]
+    steps = wire_octets([record({"rx_bytes": [0] * 16, "tx_bytes": running(deltas)})])
+    assert [(step.span_ns, step.transmit_bytes) for step in steps[-3:]] == [
+        (2 * SECOND, 2_000), (SECOND, 10**8), (SECOND, 10**8)
+    ]  # fmt: skip
+
+
 def test_case_48_hardware_that_is_known_to_refresh_once_a_second_read_at_ten_hertz() -> None:
     deltas = [0] * 9 + [125_000_000]
     table = record(
