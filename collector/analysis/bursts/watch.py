@@ -119,9 +119,6 @@ class Watch:
 
         It is worth this second way: of all steps of all NICs, nearly all are of this kind.
         """
-        minute = self._usual.minute
-        if steps[-1].end_time_ns // MINUTE_NS != minute or steps[0].end_time_ns // MINUTE_NS != minute:
-            return False
         floor = self._floor / SECOND
         for step in steps:
             receive, transmit, span_ns = step.receive_bytes, step.transmit_bytes, step.span_ns
@@ -135,7 +132,11 @@ class Watch:
                 return False
         for detector in self._detectors:
             detector.rest()
-        self._usual.extend(steps)
+        if steps[-1].end_time_ns // MINUTE_NS == self._usual.minute:
+            self._usual.extend(steps)
+        else:
+            for step in steps:
+                self._usual.add(step)
         return True
 
     def _take(self, steps: list[Octets], ours: Ours) -> list[Change]:

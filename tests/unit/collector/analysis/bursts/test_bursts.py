@@ -6,12 +6,13 @@ import pytest
 
 from bandwitness.settings import Duration
 from bandwitness.v1 import record_pb2 as pb
+from bandwitness.v1.plan_pb2 import WINDOW_KIND_PEAK
 from collector.analysis import runner
 from collector.config import Config, Rules, SilentRule
 from collector.model import Burst, ClusterBurst
 from tests.fakes.analysis_bench import ALWAYS, Bench, MakeBench
 from tests.fakes.batches import START_NS
-from tests.fakes.measured_log import SECOND, MeasuredLog, fleet_config
+from tests.fakes.measured_log import SECOND, MeasuredLog, fleet_config, planned_slot
 from tests.fakes.traffic import FleetTraffic, Line, Stretch, save
 
 QUIET = Rules(agent_silent=SilentRule(after=Duration(10**15)))
@@ -230,3 +231,22 @@ def test_of_an_agent_that_is_gone_nothing_stays_open(make_bench: MakeBench) -> N
     ends = {burst.node: burst.end_time_ns for burst in of_nics(made)}
     assert ends == dict.fromkeys(NODES) | {"r1n1": START_NS + 80 * SECOND}
     assert replace(clusters(made)[0]).end_time_ns is None
+
+
+@pytest.mark.parametrize(("outcome", "found"), [(pb.RUN_OUTCOME_OK, 0), (pb.RUN_OUTCOME_SKIPPED_BURST, 1)])
+def test_a_test_of_ours_is_no_burst_and_one_that_stayed_out_hides_none(
+    make_bench: MakeBench, outcome: int, found: int
+) -> None:
+    log = log_of({"r1n1": Line([save(40, 12, 900)])})
+    slot = planned_slot(1, "r1n1", "r2n1", START_NS + 40 * SECOND, WINDOW_KIND_PEAK)
+    log.plan([slot])
+    log.pass_time(56)
+    if outcome == pb.RUN_OUTCOME_OK:
+        for role in (pb.RUN_ROLE_CLIENT, pb.RUN_ROLE_SERVER):
+            log.run(slot, role)
+    else:
+        log.run(slot, pb.RUN_ROLE_CLIENT, outcome=outcome, receiver_bytes=None, end_time_ns=slot.start_time_ns)
+    log.pass_time(30)
+    bench = make_bench(log, CONFIG)
+    bench.drain()
+    assert [(burst.node, burst.kind) for burst in of_nics(bench)] == [("r1n1", "save")] * found
