@@ -1,6 +1,7 @@
 """Loss: which part of the network loses packets, beyond chance and beyond what it always loses. Pure.
 
-Whether there is anything to say, two levels decide, each over its own stretch: critical (10 s) and warning (60 s). An
+Whether there is anything to say, two levels decide, each over its own stretch: critical (10 s) and warning (60 s, and
+the last half of them: 1 % that has just begun is certain there in two thirds of the time, by simulation). An
 element gives cause for alarm when enough of its packets were lost, the ratio passes the level, and the exact binomial
 test against max(floor, baseline) leaves no chance. What is to blame, the last 60 s decide over all elements, whatever
 their own ratio: a fault in one of four spines shows at the pairs it hits, but it is the fabric's. Blame that gave no
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bandwitness.settings import Duration
 from collector.analysis import statistics
 from collector.analysis.attribution import Question, Suspect, explain
 from collector.analysis.paths import Indexes, Membership
@@ -25,7 +27,7 @@ from collector.config import LossLevel, LossRule
 from collector.model import Element, Flag, Incident
 
 RULE = "loss"
-VERSION = 1
+VERSION = 2
 CLEAN_OVER_NS = (30 * SECOND, 60 * SECOND)
 Floats = NDArray[np.float64]
 
@@ -57,10 +59,13 @@ def judge(view: LossView, open_incidents: Sequence[Incident], rule: LossRule) ->
         past = slice(0, sent.shape[1] - (view.time_ns - since_ns) // BUCKET_NS)
         paths = view.membership.paths_of(incident.element)
         sent[paths, past] = lost[paths, past] = 0  # what is over must not open it again
-    levels = [_level(name, sent, lost, view, rule) for name in ("critical", "warning")]
+    levels = [_level(name, setting, sent=sent, lost=lost, view=view, rule=rule) for name, setting in _settings(rule)]
     alarmed = np.logical_or.reduce([level.alarmed for level in levels])
     if not alarmed.any() and not opening:
         return flags
+    if not opening and not levels[0].alarmed.any() and not levels[1].alarmed.any():
+        # Only the last half of the time shows it: the half before would hide who is to blame.
+        sent[:, : -levels[2].steps] = lost[:, : -levels[2].steps] = 0
     question = Question(
         view.membership,
         view.baseline,
@@ -86,6 +91,7 @@ class _Level:
 
     severity: str
     setting: LossLevel
+    steps: int  # buckets
     lost: Floats
     sent: Floats
     baseline: Floats
@@ -100,12 +106,19 @@ class _Level:
         return statistics.binomial_tail(bad, total, expected) < rule.p_value
 
 
-def _level(severity: str, sent: Floats, lost: Floats, view: LossView, rule: LossRule) -> _Level:
-    setting = rule.critical if severity == "critical" else rule.warning
+def _settings(rule: LossRule) -> list[tuple[str, LossLevel]]:
+    """In the order in which an incident's figures are taken from them. Little loss that has just begun is certain over
+    the last half of the warning's stretch before it is over all of it."""
+    half = LossLevel(ratio=rule.warning.ratio, over=Duration(rule.warning.over // 2))
+    return [("critical", rule.critical), ("warning", rule.warning), ("warning", half)]
+
+
+def _level(severity: str, setting: LossLevel, *, sent: Floats, lost: Floats, view: LossView, rule: LossRule) -> _Level:
     steps = max(setting.over // BUCKET_NS, 1)
     level = _Level(
         severity=severity,
         setting=setting,
+        steps=steps,
         lost=lost[:, -steps:].sum(axis=1),
         sent=sent[:, -steps:].sum(axis=1),
         baseline=view.baseline,

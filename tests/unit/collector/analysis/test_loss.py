@@ -97,6 +97,19 @@ def test_one_percent_over_a_minute_is_a_warning() -> None:
     assert flag.values["lost"] == 30
 
 
+def test_one_percent_that_began_half_a_minute_ago_is_a_warning_already() -> None:
+    """Over the whole minute it is under the level, and by too little to be certain."""
+    fleet = Fleet(sent=1)
+    row = fleet.pairs.index(("r1n1", "r2n1"))
+    fleet.lost[row, (16, 20, 24, 28)] = 1
+    fleet.sent[row] = 27  # 4 of 810: 0.49 %
+    (flag,) = fleet.judge()
+    assert (flag.severity, flag.values["over_s"], flag.values["lost"]) == ("warning", 30, 4)
+    fleet.lost[row] = 0
+    fleet.lost[row, (2, 8, 20, 28)] = 1  # as many, but over the minute
+    assert fleet.judge() == []
+
+
 def test_what_a_path_always_loses_is_no_news() -> None:
     fleet = Fleet()
     fleet.lose(0.1, node="r1n1")
