@@ -58,6 +58,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("nic_receive_bytes_total", "counter", "Bytes received since the collector first saw the NIC; resets of the device left out.", NIC),
     Metric("nic_transmit_bytes_total", "counter", "Bytes transmitted since the collector first saw the NIC; resets of the device left out.", NIC),
     Metric("nic_errors_total", "counter", "Errors and drops since the collector first saw the NIC: the kernel's own counts by its names, those of drivers and RDMA ports by one vocabulary; resets left out.", (*NIC, "counter")),
+    Metric("nic_congestion_total", "counter", "Congestion notifications (CNP) and ECN marks of RDMA since the collector first saw the NIC: ecn_marked and cnp_sent by the receiver, cnp_handled by the sender that slowed down.", (*NIC, "counter")),
     Metric("nic_pause_ratio", "gauge", "Share of the newest closed 10 s window in which flow control stopped the port (receive: it was not allowed to send; transmit: it stopped its neighbour), by its longest-paused priority; absent where the driver does not count durations.", (*NIC, "direction")),
     Metric("nic_info", "gauge", "1 for each NIC: only physical ports and virtual functions (vf) make a sum; coverage says what its counters do not see.", (*NIC, "kind", "driver", "coverage")),
     Metric("nic_receive_peak_bytes_per_second", "gauge", "Highest one-second receive rate in the newest closed 10 s window.", NIC),

@@ -6,7 +6,7 @@ Panels are given in rows from left to right; places follow from widths and heigh
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grafana.panels import DATASOURCE, VERMILLION, Json
+from grafana.panels import BLUE, DATASOURCE, VERMILLION, Json
 
 COLUMNS = 24
 SCHEMA_VERSION = 39  # Grafana 10.4; newer ones migrate when they load
@@ -22,6 +22,16 @@ INCIDENTS: Json = {
     "titleFormat": "{{rule}} ({{severity}})",
     "textFormat": "{{kind}} {{element}} {{during}}",
     "tagKeys": "rule,severity,during",
+}
+
+MARKED: Json = {
+    **INCIDENTS,
+    "name": "Marked checkpoints · 检查点标记",
+    "iconColor": BLUE,
+    "expr": 'max by (site, lane, kind) (bandwitness_cluster_burst_active{marked="yes"} > 0)',
+    "titleFormat": "{{kind}} on {{lane}}",
+    "textFormat": "{{site}}",
+    "tagKeys": "kind,lane",
 }
 
 
@@ -81,8 +91,9 @@ def dashboard(
     links: Sequence[tuple[str, str]],
     since: str = "now-6h",
     refresh: str = "30s",
+    marks: bool = False,
 ) -> Json:
-    """A whole dashboard. ``links``: title and path at the collector's API."""
+    """A whole dashboard. ``links``: title and path at the collector's API. ``marks``: annotate marked checkpoints."""
     siblings = {
         "type": "dashboards",
         "title": "Bandwitness",
@@ -126,7 +137,7 @@ def dashboard(
         "fiscalYearStartMonth": 0,
         "weekStart": "",
         "links": [siblings, *api],
-        "annotations": {"list": [INCIDENTS]},
+        "annotations": {"list": [INCIDENTS, *([MARKED] if marks else [])]},
         "templating": {"list": list(variables)},
         "panels": lay_out(rows),
     }

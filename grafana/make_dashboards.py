@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-from grafana.boards import fleet, itself, nics, oversubscription, path
+from grafana.boards import bursts, fleet, itself, nics, oversubscription, path
 from grafana.panels import Json
 
 DASHBOARDS: tuple[Json, ...] = tuple(
-    module.DASHBOARD for module in (fleet, path, oversubscription, nics, itself)
+    module.DASHBOARD for module in (fleet, path, oversubscription, bursts, nics, itself)
 )  # in the order of the README
 DIRECTORY = Path(__file__).parent / "dashboards"
 

@@ -10,7 +10,7 @@ from collector.analysis import statistics
 from collector.analysis.doubts import Doubts
 from collector.analysis.loading import Loading
 from collector.analysis.nic_figures import NicFigures
-from collector.analysis.occasions import Occasions, inside, touched
+from collector.analysis.occasions import Occasions, inside, touched, touched_mask
 from collector.analysis.paths import Indexes, PathIndex
 from collector.analysis.rounds import Rounds
 from collector.analysis.rules import burst_contention, delay, loss
@@ -112,17 +112,19 @@ class Contention:
                 continue
             start, end = inside(burst, rule)
             slack = WINDOW_NS if flag.rule == delay.RULE else 0
-            if began_ns + slack >= start and began_ns <= end and not self._was_lossy(paths, start, flag.rule):
+            if began_ns + slack >= start and began_ns <= end and not self._was_lossy(paths, burst, flag.rule):
                 return {"during": burst.during, "burst_id": burst.burst_id}
             predates = burst.burst_id
         return {"during": "", **({"predates_burst": predates} if predates else {})}
 
-    def _was_lossy(self, paths: Indexes, start_ns: int, rule: str) -> bool:
-        """Whether these paths lost more than usual in the minute before a time."""
+    def _was_lossy(self, paths: Indexes, burst: InBurst, rule: str) -> bool:
+        """Whether these paths lost more than usual in the minute before a burst."""
         if rule != loss.RULE:
             return False
-        edge = start_ns // BUCKET_NS * BUCKET_NS
+        edge = inside(burst, self._rules.burst_contention)[0] // BUCKET_NS * BUCKET_NS
         sent, lost = self._counts(edge - LOOK_BACK_NS, LOOK_BACK_NS // BUCKET_NS)
+        earlier = self._in_others(burst, edge)
+        sent, lost = np.where(earlier, 0, sent), np.where(earlier, 0, lost)
         bad, total = int(lost[paths].sum()), int(sent[paths].sum())
         if bad < 2:
             return False
@@ -143,11 +145,15 @@ class Contention:
         p99 = self._usual.p99_ns()
         first_slow = self._first_slow(p99)
         now = self._all(from_ns, max((until - from_ns) // BUCKET_NS, 0), mine, first_slow)
+        earlier = self._in_others(burst, edge)
         before = self._all(edge - LOOK_BACK_NS, LOOK_BACK_NS // BUCKET_NS, mine, first_slow)
         accused = {
             incident.element: float(incident.values["loss_ratio"]) if incident.rule == loss.RULE else NEVER
             for incident in opened
-            if incident.rule in (loss.RULE, delay.RULE) and incident.opened_time_ns < start
+            if incident.rule in (loss.RULE, delay.RULE)
+            and incident.opened_time_ns < start
+            # What another burst began is over with it, or shows in the minute between.
+            and not incident.values.get("during")
         }
         rows = self._paths.rows
         return ContentionView(
@@ -158,7 +164,12 @@ class Contention:
             lost=now[1],
             samples=now[2],
             slow=now[3],
-            before=before,
+            before=(
+                np.where(earlier, 0, before[0]),
+                np.where(earlier, 0, before[1]),
+                np.where(earlier, 0, before[2]),
+                np.where(earlier, 0, before[3]),
+            ),
             baseline_loss=self._usual.loss_ratios(),
             baseline_p99_ns=p99,
             membership=self._paths.membership,
@@ -168,6 +179,18 @@ class Contention:
             accused_before=accused,
             nics=self._figures.of(burst, time_ns),
             p99_ns=lambda paths: self._p99_of(paths, from_ns, until),
+        )
+
+    def _in_others(self, burst: InBurst, edge_ns: int) -> NDArray[np.bool_]:
+        """[path, bucket] of the minute before: inside another burst, whose harm is not what was there anyway."""
+        return touched_mask(
+            self._paths,
+            self._bursts,
+            self._rules.burst_contention,
+            edge_ns - LOOK_BACK_NS,
+            step_ns=BUCKET_NS,
+            steps=LOOK_BACK_NS // BUCKET_NS,
+            but=burst.burst_id,
         )
 
     def _first_slow(self, p99_ns: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -30,6 +30,8 @@ from collector.model import NicSamples
 from collector.store.rows import Values, dump
 
 MAX_GAP_NS = 120 * SECOND  # over a longer one a rate says nothing about any second in it
+# ECN marks and congestion notifications of RDMA: no errors, but what comes before them.
+CONGESTION = frozenset({"ecn_marked", "cnp_sent", "cnp_handled"})
 _PAUSES = {"receive_pause_us": RECEIVE, "transmit_pause_us": TRANSMIT}
 # In the counts of a row nothing that has columns of its own.
 _NOT_COUNTED = frozenset({"rx_bytes", "tx_bytes", "wire_receive_bytes", "wire_transmit_bytes"})
@@ -79,6 +81,7 @@ class Nic:
         self.coverage: Sequence[str] = ()
         self.resets = 0
         self.errors: dict[str, int] = {}  # since the process started, young samples only
+        self.congestion: dict[str, int] = {}  # the same of what congestion control says
         self.totals = [0, 0]  # the same of octets
         self._sources: dict[str, _Source] = {}
         self._has_port = False  # of RDMA
@@ -168,8 +171,9 @@ class Nic:
         if young and not source.announced:
             source.announced = True
             for _, _, meaning in counted:
-                if meaning.error:
-                    self.errors.setdefault(meaning.name, 0)
+                totals = self._totals_of(meaning)
+                if totals is not None:
+                    totals.setdefault(meaning.name, 0)
         values, present = np.asarray(record.values), np.asarray(record.present)
         begin = 0
         for end in _window_ends(times):
@@ -194,6 +198,10 @@ class Nic:
                     self._rise(window, name, meaning, before, source.last[name], young=young)
             begin = end + 1
 
+    def _totals_of(self, meaning: Meaning) -> dict[str, int] | None:
+        """Where rises of a counter are summed for metrics, if anywhere."""
+        return self.errors if meaning.error else self.congestion if meaning.name in CONGESTION else None
+
     def _rise(
         self,
         window: _Window,
@@ -215,8 +223,9 @@ class Nic:
             pause[1] += span_ns
         if delta:
             window.counts[meaning.name] = window.counts.get(meaning.name, 0) + delta
-            if meaning.error and young:
-                self.errors[meaning.name] = self.errors.get(meaning.name, 0) + delta
+            totals = self._totals_of(meaning)
+            if totals is not None and young:
+                totals[meaning.name] = totals.get(meaning.name, 0) + delta
 
     @property
     def time_ns(self) -> int:
@@ -238,6 +247,7 @@ class Nic:
             resets=self.resets,
             counters={name: value for source in self._sources.values() for name, (_, value) in source.last.items()},
             errors=dict(self.errors),
+            congestion=dict(self.congestion),
             kind=self.kind,
             driver=self.driver,
             coverage=self.coverage,

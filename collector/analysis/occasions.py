@@ -110,12 +110,21 @@ def inside(burst: InBurst, rule: BurstContentionRule) -> tuple[int, int]:
 
 
 def touched_mask(
-    paths: PathIndex, bursts: Occasions, rule: BurstContentionRule, from_ns: int, *, step_ns: int, steps: int
+    paths: PathIndex,
+    bursts: Occasions,
+    rule: BurstContentionRule,
+    from_ns: int,
+    *,
+    step_ns: int,
+    steps: int,
+    but: str = "",
 ) -> NDArray[np.bool_]:
-    """[path, step]: whether a burst touched the path at any time in that step."""
+    """[path, step]: whether a burst touched the path at any time in that step; one (``but``) left out."""
     mask = np.zeros((len(paths), steps), np.bool_)
     to_ns = from_ns + steps * step_ns
     for burst in bursts.overlapping(from_ns - rule.after, to_ns + rule.before):
+        if burst.burst_id == but:
+            continue
         start, end = inside(burst, rule)
         first = max((start - from_ns) // step_ns, 0)
         last = min(-((from_ns - end) // step_ns), steps)

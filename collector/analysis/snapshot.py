@@ -65,6 +65,7 @@ class NicStatus:
     resets: int
     counters: Mapping[str, int] = field(default_factory=dict)  # raw values of those counted, by the kernel's names
     errors: Mapping[str, int] = field(default_factory=dict)  # totals of those that count errors and drops
+    congestion: Mapping[str, int] = field(default_factory=dict)  # totals of ECN marks and congestion notifications
     kind: str = ""  # physical, bond, vlan …: only physical ones and virtual functions make a sum
     driver: str = ""
     coverage: Sequence[str] = ()  # why what is counted is not all that passes

@@ -131,6 +131,8 @@ def nics(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
         yield "nic_transmit_bytes_total", (labels, nic.transmit_bytes_total)
         for counter, count in nic.errors.items():
             yield "nic_errors_total", ((*labels, counter), count)
+        for counter, count in nic.congestion.items():
+            yield "nic_congestion_total", ((*labels, counter), count)
         for name, peak in (
             ("nic_receive_peak_bytes_per_second", nic.receive_peak_bytes_per_second),
             ("nic_transmit_peak_bytes_per_second", nic.transmit_peak_bytes_per_second),

@@ -7,6 +7,7 @@ from grafana.variables import NIC, NICS, NODE, PLACE
 USE = thresholds((0.7, ORANGE), (0.9, VERMILLION))
 LIMIT = thresholds((0.9, VERMILLION), base="transparent")
 SPEED = f"bandwitness_nic_speed_bytes_per_second{{{NICS}}}"
+DISCARDS = f'{NICS}, counter=~".*discards|out_of_buffer|.*_dropped|.*_missed_errors"'
 RECEIVE_PEAK = f"bandwitness_nic_receive_peak_bytes_per_second{{{NICS}}}"
 TRANSMIT_PEAK = f"bandwitness_nic_transmit_peak_bytes_per_second{{{NICS}}}"
 
@@ -97,78 +98,27 @@ ALL_NICS = [
         axis="Share 占比", width=12, height=8, unit="percentunit", most=1, style="dots",
     ),
     timeseries(
+        18, "Discards 丢弃",
+        "Packets that found no buffer, a second, the ten highest: congestion or a slow host, not the cable."
+        " 因缓冲不足每秒丢弃的包数，最高的十个：由拥塞或主机过慢造成，与线缆无关。",
+        [Query(f"topk(10, rate(bandwitness_nic_errors_total{{{DISCARDS}}}[$__rate_interval]) > 0)",
+               "{{node}} {{nic}} {{counter}}")],
+        axis="Packets 包数", width=12, height=8, unit="pps", style="dots",
+    ),
+    timeseries(
+        19, "ECN and CNP 拥塞通知",
+        "RDMA's congestion control, events a second, the ten highest. Marks and notifications without pauses: it works."
+        " Pauses without them: ECN is not set up, or a host is slow. RDMA 拥塞控制事件每秒次数，最高的十个；"
+        "只有通知而无暂停说明正常，只有暂停而无通知说明 ECN 未配好或主机过慢。",
+        [Query(f"topk(10, rate(bandwitness_nic_congestion_total{{{NICS}}}[$__rate_interval]) > 0)",
+               "{{node}} {{nic}} {{counter}}")],
+        axis="Events 次数", width=12, height=8, unit="cps", style="dots",
+    ),
+    timeseries(
         17, "Kinds and blind spots 类型与盲区",
         "NICs by what they are and by what their counters do not see. 按类型与计数盲区统计的网卡数。",
         [Query(f"count by (kind, coverage) (bandwitness_nic_info{{{NICS}}})", "{{kind}} {{coverage}}")],
         axis="NICs 网卡", width=12, height=8, unit="short",
-    ),
-]  # fmt: skip
-
-BURSTS = [
-    timeseries(
-        5, "Cluster bursts 集群突发",
-        "Cluster bursts that are on; marked: a trainer said so. 正在进行的集群突发；marked 表示训练程序有通报。",
-        [Query("sum by (site, scope, lane, kind, marked) (bandwitness_cluster_burst_active)",
-               "{{site}} {{scope}} {{lane}} {{kind}} marked={{marked}}")],
-        axis="Bursts 突发", width=8, height=8, unit="short", style="dots",
-    ),
-    timeseries(
-        6, "Rate of cluster bursts 集群突发速率",
-        "All nodes together, from the start of the burst. 全部节点合计，自突发开始起的平均速率。",
-        [Query("8 * sum by (site, lane, kind) (bandwitness_cluster_burst_bytes_per_second)",
-               "{{site}} {{lane}} {{kind}}")],
-        axis="Rate 速率", width=8, height=8, unit="bps", style="dots",
-    ),
-    timeseries(
-        7, "NICs in a burst 突发中的网卡",
-        "Number of NICs by lane and kind. 按通道与类型统计的网卡数。",
-        [Query("count by (lane, kind) (bandwitness_burst_active)", "{{lane}} {{kind}}")],
-        axis="NICs 网卡", width=8, height=8, unit="short", style="dots",
-    ),
-    timeseries(
-        8, "Bursts that ended 已结束的突发",
-        "In the last hour: cluster bursts, and bursts of single NICs (dashed)."
-        " 最近一小时：集群突发与单网卡突发（虚线）。",
-        [
-            Query("sum by (lane, kind) (increase(bandwitness_cluster_bursts_total[1h]))", "{{lane}} {{kind}}"),
-            Query("sum by (lane, kind) (increase(bandwitness_bursts_total[1h]))", "{{lane}} {{kind}} NICs 网卡"),
-        ],
-        axis="Bursts 突发", width=8, height=8, unit="short",
-        overrides=[override("byFrameRefID", "B", custom_lineStyle=DASHED)],
-    ),
-    timeseries(
-        9, "Volume of bursts 突发数据量",
-        "Bytes of NIC bursts that ended in the last hour. 最近一小时内结束的网卡突发字节数。",
-        [Query("sum by (lane, kind) (increase(bandwitness_burst_bytes_total[1h]))", "{{lane}} {{kind}}")],
-        axis="Volume 数据量", width=8, height=8, unit="decbytes",
-    ),
-    timeseries(
-        10, "Bursts against marks 突发与通报对照",
-        "Over the last day, where trainers mark checkpoints. 最近一天，限于训练程序有通报的节点。",
-        [
-            Query("bandwitness_burst_precision_ratio", "precision 精确率"),
-            Query("bandwitness_burst_recall_ratio", "recall 召回率"),
-        ],
-        axis="Ratio 比率", width=8, height=8, unit="percentunit", most=1,
-    ),
-    timeseries(
-        13, "Start error 起始误差",
-        "Distance of a burst's start from what trainers said, over the last day. 突发起始与通报时间之差，最近一天。",
-        [Query("bandwitness_burst_start_error_seconds", "quantile {{quantile}}")],
-        axis="Error 误差", width=8, height=8, unit="s",
-    ),
-    timeseries(
-        14, "Until the next burst 距下一次突发",
-        "Where starts are periodic; below zero: overdue. 起始有周期时给出；小于零表示已逾期。",
-        [Query("bandwitness_cluster_burst_next_start_timestamp_seconds - time()", "{{site}} {{lane}} {{kind}}")],
-        axis="Time 时间", width=8, height=8, unit="s", least=None,
-    ),
-    timeseries(
-        15, "Reads judged too early 提前判定的读数",
-        "Counter reads judged though it was not known yet whether a test of ours ran."
-        " 尚不知自身测试是否运行时即判定的读数。",
-        [Query("rate(bandwitness_collector_burst_reads_waited_out_total[$__rate_interval])", "reads 读数")],
-        axis="Reads 读数", width=8, height=8, unit="cps",
     ),
 ]  # fmt: skip
 
@@ -179,12 +129,12 @@ ONE_NODE = [
 
 DASHBOARD = dashboard(
     "bandwitness-nics",
-    "Bandwitness: NICs 网卡",
-    "Rates and peaks against link speed; each node has a row that opens. 速率、峰值与链路速率；点开每个节点一行。",
+    "Bandwitness: NIC and RDMA 网卡与 RDMA",
+    "Rates and peaks against link speed, errors, discards, pauses, congestion marks, blind spots; a row for each node."
+    " 速率与峰值、错误、丢弃、暂停、拥塞标记与盲区；点开每个节点一行。",
     [*PLACE, NODE, NIC],
     [
         Row(101, "All NICs 全部网卡", ALL_NICS),
-        Row(103, "Bursts 突发", BURSTS),
         Row(102, "$node", ONE_NODE, repeat="node"),
     ],
     links=[("Nodes 节点", "/api/v1/nodes")],

