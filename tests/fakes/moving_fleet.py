@@ -54,7 +54,7 @@ def _echo(now_ns: int, pair: tuple[int, str, str, str]) -> PathStatus:
     return PathStatus(
         number, src, dst, _endpoint(src, lane), None if dst == TARGET else _endpoint(dst, lane), "198.18.0.2", lane,
         PROTOCOL_ICMP_ECHO, now_ns - 10 * SECOND, 100, 2 * far, 0.02 * far, 90_000 + 200_000 * far,
-        250_000 + 900_000 * far, lane == LANES[1], None,
+        250_000 + 900_000 * far, lane == LANES[1], None, hop_count=2 + 2 * far, path_mtu_bytes=9000,
     )  # fmt: skip
 
 
