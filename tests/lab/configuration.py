@@ -53,6 +53,8 @@ class Measuring:
     delay_above: str = "4ms"
     delay_min_samples: int = 300
     targets: Sequence[Mapping[str, Any]] = ()  # as in collector.yaml
+    min_lost: int = 3  # of the loss rule
+    path_mtu: bool = True
     stamp: Mapping[str, Any] = field(default_factory=dict)  # measure.stamp, as in collector.yaml
     rules: Mapping[str, Any] = field(default_factory=dict)  # further ones, as in collector.yaml
 
@@ -111,6 +113,7 @@ def collector_file(
             "seed": measuring.seed,
             "echo": {"rate": measuring.echo_rate},
             "stamp": dict(measuring.stamp),
+            "path_mtu": {"enabled": measuring.path_mtu},
             "throughput": {
                 "duration": measuring.duration,
                 "omit": "0s",
@@ -124,6 +127,7 @@ def collector_file(
         },
         "rules": {
             "oversubscription": {"min_tests": measuring.min_tests},
+            "loss": {"min_lost": measuring.min_lost},
             "delay": {"above": measuring.delay_above, "min_samples": measuring.delay_min_samples},
             **measuring.rules,
         },
