@@ -216,7 +216,8 @@ _table_command("accounting", "Per pair and window: planned = ok + failed + skipp
 def trace(src: str, dst: str, url: str, as_json: bool) -> None:
     """Have the paths from the node SRC to the node or target DST traced now. On the collector's own host only.
 
-    The request goes into the node's next plan, which is signed and on record; `traces` shows what comes of it.
+    The request goes into the node's next plan, which is signed and on record; `traces` shows what comes of it. Paths by
+    echo and STAMP can be traced, TCP connects cannot.
     """
     from collector.export.client import ApiError, ask
 

@@ -289,7 +289,7 @@ class Agent:
         self._echo.guard(None, self.probes.configure, plan.round_trip, most)
         self._stamp.guard(None, self.stamp.configure, plan.stamp, most_stamp)
         self._reflector.guard(None, self.reflecting.configure, reflector, own)
-        self._trace.guard(None, self.traces.configure, plan.trace)
+        self._trace.guard(None, self.traces.configure, plan.trace, not plan.no_reference_traces)
         self._mtu.guard(None, self.mtus.configure, plan.path_mtu if plan.HasField("path_mtu") else None)
         nics = [end.nic for end in own if end.nic]
         fast_ns = plan.burst_counter_interval_ns

@@ -2,7 +2,8 @@
 
 One at a time, and so seldom that no router's limit on ICMP errors is met: guards are code. Traced is what the plan
 asks for, then paths whose replies come with another hop limit than before, then paths that are new to this process.
-ICMP echo paths are traced with echo, STAMP paths over their own ports.
+ICMP echo paths are traced with echo, STAMP paths over their own ports. TCP connect paths are not
+traced: TCP has no error queue (ip(7)), so the kernel does not say which router answered a SYN.
 """
 
 from collections import deque
@@ -134,11 +135,13 @@ class RouteTraces:
         self._running_since_ns: int | None = None  # wall clock
         self._next_ns = 0
         self._next_reference_ns = 0
+        self._reference = True
         self.not_kept = 0  # requests and results over a limit
         self._fault = ""
 
-    def configure(self, requests: Sequence[TraceRequest]) -> None:
-        """Takes up what the plan asks for; each request once."""
+    def configure(self, requests: Sequence[TraceRequest], reference: bool = True) -> None:
+        """Takes up what the plan asks for; each request once. ``reference``: trace paths that are new, too."""
+        self._reference = reference
         for request in requests:
             if request.request in self._done:
                 continue
@@ -199,7 +202,7 @@ class RouteTraces:
             wanted = self._wanted.popleft()
             if not wanted.expiry_ns or wall_ns < wanted.expiry_ns:
                 return wanted
-        if now_ns < self._next_reference_ns:
+        if not self._reference or now_ns < self._next_reference_ns:
             return None
         paths = self._paths().items()
         fresh = (path_id for path_id, path in paths if path.stays and path_id not in self._seen)

@@ -15,6 +15,7 @@ from bandwitness.v1.plan_pb2 import TraceRequest
 from bandwitness.v1.record_pb2 import (
     PROTOCOL_ICMP_ECHO,
     PROTOCOL_STAMP,
+    PROTOCOL_TCP_CONNECT,
     TRACE_REASON_REQUESTED,
     TRACE_REASON_VERDICT,
     Path,
@@ -69,6 +70,11 @@ class Tracing:
         """
         found = await asyncio.to_thread(self._paths.definitions, src, dst)
         traceable = [(status, path) for status, path in found if status.protocol in TRACEABLE]
+        if not traceable and any(status.protocol == PROTOCOL_TCP_CONNECT for status, _ in found):
+            raise TraceRefusedError(
+                f"only TCP connects are made from {src} to {dst}, and these cannot be traced: the kernel does not say "
+                "which router answered a SYN. Echo or STAMP can be: targets[].probes"
+            )
         if not traceable:
             raise TraceRefusedError(
                 f"no path by echo or STAMP from {src} to {dst} has been measured: see bandwitness-collector paths"

@@ -229,6 +229,13 @@ class PathMtuConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = (1472, 8972)
 
 
+class TraceConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Who answers on the way of echo and STAMP paths. Traces that somebody asks for, of an incident or of a changed
+    hop limit, are always made."""
+
+    reference: bool = True  # one of each path that an agent has not traced yet, one a minute
+
+
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True
     duration: Duration = Duration(10 * SECOND)
@@ -273,6 +280,7 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
     echo: Echo = Echo()
     stamp: Stamp = Stamp()
     path_mtu: PathMtuConfig = PathMtuConfig()
+    trace: TraceConfig = TraceConfig()
     throughput: Throughput = Throughput()
     counters: Counters = Counters()
     plan_expiry: Duration = Duration(DAY_S * SECOND)

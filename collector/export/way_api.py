@@ -68,8 +68,8 @@ def add_ways(app: FastAPI, reader: Ways, ask_trace: AskTrace) -> None:
         src: Annotated[str, Query(description="node", max_length=63)],
         dst: Annotated[str, Query(description="node or target", max_length=63)],
     ) -> JSONResponse:
-        """Has the paths from a node to another traced, through a new plan. From the collector's own host only, and not
-        by a page in somebody's browser."""
+        """Has the paths from a node to another traced, through a new plan: those by echo and STAMP, TCP connects cannot
+        be. From the collector's own host only, and not by a page in somebody's browser."""
         host = request.client.host if request.client is not None else ""
         if not _is_loopback(host) or "origin" in request.headers:
             raise HTTPException(403, "a trace can be asked for on the collector's own host only, and by no web page")

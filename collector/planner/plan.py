@@ -85,6 +85,7 @@ def build_plans(
         if config.measure.path_mtu.enabled:
             check = config.measure.path_mtu
             plan.path_mtu.CopyFrom(PathMtuCheck(interval_ns=check.interval, payload_bytes=check.sizes))
+        plan.no_reference_traces = not config.measure.trace.reference
         plan.stamp.extend(stamp.targets[node.name])
         plan.max_probes_per_second = ceil(max_rate(plan) - 1e-9)
         if config.measure.stamp.enabled:

@@ -80,6 +80,7 @@ class Plan(_message.Message):
     BURST_COUNTER_INTERVAL_NS_FIELD_NUMBER: _builtins.int
     PATH_MTU_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
+    NO_REFERENCE_TRACES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """rises with every plan for this node"""
     node: _builtins.str
@@ -100,6 +101,8 @@ class Plan(_message.Message):
     """gate: own bytes over the NIC's speed before a test"""
     burst_counter_interval_ns: _builtins.int
     """of counters while a burst is open; 0: as ever"""
+    no_reference_traces: _builtins.bool
+    """nobody asked for a trace of a new path: make none"""
     @_builtins.property
     def endpoint(self) -> _containers.RepeatedCompositeFieldContainer[_record_pb2.Endpoint]:
         """this node's own"""
@@ -145,10 +148,11 @@ class Plan(_message.Message):
         burst_counter_interval_ns: _builtins.int = ...,
         path_mtu: Global___PathMtuCheck | None = ...,
         trace: _abc.Iterable[Global___TraceRequest] | None = ...,
+        no_reference_traces: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["path_mtu", b"path_mtu", "stamp_reflector", b"stamp_reflector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["burst_counter_interval_ns", b"burst_counter_interval_ns", "counter_interval_ns", b"counter_interval_ns", "endpoint", b"endpoint", "expiry_time_ns", b"expiry_time_ns", "flush_interval_ns", b"flush_interval_ns", "frozen_until_ns", b"frozen_until_ns", "issued_time_ns", b"issued_time_ns", "max_probes_per_second", b"max_probes_per_second", "node", b"node", "offline_test_grace_ns", b"offline_test_grace_ns", "own_traffic_limit_ratio", b"own_traffic_limit_ratio", "path_mtu", b"path_mtu", "rack", b"rack", "round_trip", b"round_trip", "site", b"site", "slot", b"slot", "stamp", b"stamp", "stamp_reflector", b"stamp_reflector", "trace", b"trace", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["burst_counter_interval_ns", b"burst_counter_interval_ns", "counter_interval_ns", b"counter_interval_ns", "endpoint", b"endpoint", "expiry_time_ns", b"expiry_time_ns", "flush_interval_ns", b"flush_interval_ns", "frozen_until_ns", b"frozen_until_ns", "issued_time_ns", b"issued_time_ns", "max_probes_per_second", b"max_probes_per_second", "no_reference_traces", b"no_reference_traces", "node", b"node", "offline_test_grace_ns", b"offline_test_grace_ns", "own_traffic_limit_ratio", b"own_traffic_limit_ratio", "path_mtu", b"path_mtu", "rack", b"rack", "round_trip", b"round_trip", "site", b"site", "slot", b"slot", "stamp", b"stamp", "stamp_reflector", b"stamp_reflector", "trace", b"trace", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

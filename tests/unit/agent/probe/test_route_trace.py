@@ -283,3 +283,16 @@ async def test_a_stamp_path_is_traced_on_its_own_port_and_its_session_goes_on() 
     assert outcomes <= {PACKET_OUTCOME_REPLIED, PACKET_OUTCOME_SKIPPED}
     assert PACKET_OUTCOME_REPLIED in outcomes
     assert "stranger" not in session.state().detail
+
+
+async def test_where_the_plan_says_so_no_trace_is_made_that_nobody_asked_for() -> None:
+    clock = FakeClock()
+    route = FakeRoute(clock, ROUTERS)
+    part, asked_for = traces_of(route, spec_of(), spec_of("192.0.2.2")), spec_of()
+    part.configure([], False)
+    assert await run(part, route, 300 * SECOND) == []
+    assert not route.sent
+    part.configure([request("a", asked_for, clock)], False)
+    assert [trace.request for trace in await run(part, route)] == ["a"]
+    part.configure([], True)
+    assert [trace.reason for trace in await run(part, route)] == [TRACE_REASON_REFERENCE]  # of the other path

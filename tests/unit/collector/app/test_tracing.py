@@ -109,6 +109,18 @@ async def test_what_cannot_be_traced_is_refused_with_the_reason() -> None:
         await part.ask("r1n1", "r2n1")
 
 
+async def test_of_tcp_connects_it_is_said_that_they_cannot_be_traced() -> None:
+    path = pb.Path.FromString(echo_path("r1n1", "r2n1"))
+    path.type_p.protocol = pb.PROTOCOL_TCP_CONNECT
+    tcp = path.SerializeToString(deterministic=True)
+    asked = Asked()
+    with pytest.raises(TraceRefusedError, match="only TCP connects are made"):
+        await tracing(asked, Paths(tcp), FakeClock(), []).ask("r1n1", "r2n1")
+    (item,) = await tracing(asked, Paths(tcp, echo_path("r1n1", "r2n1")), FakeClock(), []).ask("r1n1", "r2n1")
+    assert item["protocol"] == "icmp_echo"
+    assert spread([tcp]) == []  # nor because of an incident
+
+
 async def test_an_incident_that_opens_has_a_few_of_its_paths_traced_once() -> None:
     asked, clock = Asked(), FakeClock()
     found = [incident("a" * 32, FLEET, clock.wall_ns()), incident("b" * 32, FLEET, clock.wall_ns(), "agent_silent")]

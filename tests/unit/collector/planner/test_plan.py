@@ -177,6 +177,18 @@ def test_a_timetable_that_has_run_out_freezes_nothing() -> None:
     assert len(build_plans(demo_fleet(), now, old).slots) == 120
 
 
+def test_path_mtu_checks_and_traces_are_planned_as_configured() -> None:
+    plan = build_plans(demo_fleet(), NOON).plans["a1-1"]
+    assert (plan.path_mtu.interval_ns, list(plan.path_mtu.payload_bytes)) == (3600 * SECOND, [1472, 8972])
+    assert not plan.no_reference_traces
+    rest = "measure: {path_mtu: {interval: 5m, sizes: [1400]}, trace: {reference: false}, throughput: {enabled: false}}"
+    plan = build_plans(fleet([2, 2], rest=rest), NOON).plans["a1-1"]
+    assert (plan.path_mtu.interval_ns, list(plan.path_mtu.payload_bytes)) == (5 * MINUTE, [1400])
+    assert plan.no_reference_traces
+    rest = "measure: {path_mtu: {enabled: false}, throughput: {enabled: false}}"
+    assert not build_plans(fleet([2, 2], rest=rest), NOON).plans["a1-1"].HasField("path_mtu")
+
+
 def test_a_fleet_that_cannot_be_measured_is_refused() -> None:
     with pytest.raises(PlanError, match="do not fit into"):
         build_plans(demo_fleet((3, 3)), NOON)
