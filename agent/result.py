@@ -64,6 +64,7 @@ class OneWayDelay(NamedTuple):
     reverse_ns: int  # our kernel's receive stamp minus T3
     sender_error_ns: int
     reflector_error_ns: int
+    send_time_ns: int = 0  # wall clock
 
     @property
     def clock_error_ns(self) -> int:

@@ -203,4 +203,5 @@ def one_way_delay(
         stamp_ns - from_ntp(reply.timestamp, now.wall_ns),
         error_ns,
         theirs.error_ns,
+        sent.wall_ns,
     )

@@ -120,7 +120,8 @@ def outcome_runs(outcomes: Sequence[int]) -> list[int]:
 
 def fill_one_way(columns: OneWayColumns, batch: result.OneWayBatch) -> None:
     """Writes one-way losses, an entry a direction, and one-way delays with both ends' clock errors."""
-    columns.base_time_ns = batch.losses[0].send_time_ns if batch.losses else 0
+    starts = [part[0].send_time_ns for part in (batch.losses, batch.delays) if part]
+    columns.base_time_ns = starts[0] if starts else 0
     for loss in batch.losses:
         for direction, count in (
             (LOSS_DIRECTION_FORWARD, loss.forward_lost),
@@ -140,6 +141,7 @@ def fill_one_way(columns: OneWayColumns, batch: result.OneWayBatch) -> None:
     columns.reverse_delay_ns.extend([delay.reverse_ns for delay in batch.delays])
     columns.sender_clock_error_ns.extend([delay.sender_error_ns for delay in batch.delays])
     columns.reflector_clock_error_ns.extend([delay.reflector_error_ns for delay in batch.delays])
+    columns.delay_send_offset_ns.extend([delay.send_time_ns - columns.base_time_ns for delay in batch.delays])
 
 
 def fill_throughput_run(message: ThroughputRun, run: result.ThroughputRun) -> None:

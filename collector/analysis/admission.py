@@ -24,6 +24,7 @@ from collector.analysis.window import SECOND, WINDOW_NS
 from collector.model import (
     MarkRow,
     NicSamples,
+    OneWayDelays,
     OneWayLossRow,
     PathMtuRow,
     Quarantined,
@@ -37,6 +38,10 @@ from collector.model import (
 PAST_NS = 90 * 86_400 * SECOND  # as long as windows are kept
 WINDOWS_OF_BATCH = 256  # an agent without disk holds back half an hour
 
+_DELAY_COLUMNS = (
+    *("path_ids", "sequences", "send_times_ns", "forward_delays_ns", "reverse_delays_ns"),
+    *("sender_clock_errors_ns", "reflector_clock_errors_ns"),
+)
 W = TypeVar("W", RouteTraceRow, PathMtuRow)
 Bools = NDArray[np.bool_]
 
@@ -50,6 +55,7 @@ class Admitted:
     runs: list[RunRow] = field(default_factory=list)
     marks: list[MarkRow] = field(default_factory=list)
     one_way_losses: list[OneWayLossRow] = field(default_factory=list)
+    one_way_delays: list[OneWayDelays] = field(default_factory=list)
     self_checks: list[SelfCheckRow] = field(default_factory=list)
     refused: list[Quarantined] = field(default_factory=list)  # at most one a record
 
@@ -80,6 +86,29 @@ def one_way_losses(paths: PathIndex, rows: Sequence[OneWayLossRow], received_ns:
         else:
             result.one_way_losses.append(row)
     result.refused = [Quarantined(source, reason, "one-way losses") for source, reason in refused.items()]
+    return result
+
+
+def one_way_delays(paths: PathIndex, records: Sequence[OneWayDelays], received_ns: int) -> Admitted:
+    """One-way delays of one batch, entry by entry, by the rules of round trips."""
+    result = Admitted()
+    windows: set[int] = set()
+    for columns in records:
+        delays = columns
+        reasons: Counter[str] = Counter()
+        ids, times = np.asarray(delays.path_ids), np.asarray(delays.send_times_ns)
+        keep = np.ones(len(ids), np.bool_)
+        for path_id in np.unique(ids).tolist():
+            reason = _of_path(paths, path_id, delays.source)
+            if reason:
+                _refuse(keep, ids == path_id, reason, reasons)
+        _refuse_times(keep, times, received_ns, windows, reasons)
+        if reasons:
+            words = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+            result.refused.append(Quarantined(delays.source, reasons.most_common(1)[0][0], f"one-way delays: {words}"))
+            delays = _only_delays(delays, keep)
+        if keep.any():
+            result.one_way_delays.append(delays)
     return result
 
 
@@ -167,6 +196,21 @@ def _round_trip(
             hit = np.array([found == reason for found in of_path], np.bool_)
             _refuse(keep, np.repeat(hit, counts), reason, reasons)
             reasons[reason] += int(np.count_nonzero(hit & (counts == 0)))  # named for nothing
+    _refuse_times(keep, times, received_ns, windows, reasons)
+    marks = tuple(mark for mark in samples.marks if not _of_path(paths, mark[0], source))
+    if len(marks) < len(samples.marks):
+        reasons["undefined_path"] += len(samples.marks) - len(marks)
+    if not reasons:
+        return samples
+    if not keep.any() and not marks:
+        return None
+    return _only(replace(samples, marks=marks), keep)
+
+
+def _refuse_times(
+    keep: Bools, times: NDArray[np.int64], received_ns: int, windows: set[int], reasons: Counter[str]
+) -> None:
+    """Takes out of ``keep`` what cannot have been sent then; ``windows`` are those of the batch so far."""
     if _untimely(times, received_ns):
         _refuse(keep, times > received_ns + AHEAD_NS, "from_the_future", reasons)
         _refuse(keep, times < received_ns - PAST_NS, "too_old", reasons)
@@ -177,14 +221,6 @@ def _round_trip(
             _refuse(keep, np.isin(starts, sorted(new)), "too_many_windows", reasons)
         else:
             windows |= new
-    marks = tuple(mark for mark in samples.marks if not _of_path(paths, mark[0], source))
-    if len(marks) < len(samples.marks):
-        reasons["undefined_path"] += len(samples.marks) - len(marks)
-    if not reasons:
-        return samples
-    if not keep.any() and not marks:
-        return None
-    return _only(replace(samples, marks=marks), keep)
 
 
 def _of_path(paths: PathIndex, path_id: int, source: Source) -> str:
@@ -200,6 +236,10 @@ def _refuse(keep: Bools, hit: Bools, reason: str, reasons: Counter[str]) -> None
     if count:
         keep[hit] = False
         reasons[reason] += count
+
+
+def _only_delays(delays: OneWayDelays, keep: Bools) -> OneWayDelays:
+    return OneWayDelays(delays.source, *(np.asarray(getattr(delays, name))[keep] for name in _DELAY_COLUMNS))
 
 
 def _only(samples: RoundTripSamples, keep: Bools) -> RoundTripSamples:

@@ -16,6 +16,7 @@ from collector.analysis.bursts.bursts import Bursts
 from collector.analysis.counters import Nics
 from collector.analysis.incidents import Book, Change
 from collector.analysis.judge import Network
+from collector.analysis.one_way import OneWays
 from collector.analysis.rounds import Span
 from collector.analysis.rules import agent_silent, link_degraded, path_mtu
 from collector.analysis.rules.agent_silent import Heard
@@ -96,6 +97,7 @@ class Parts:
     book: Book  # incidents of the rules that are not judged moment by moment
     totals: Totals
     ways: Ways
+    one_ways: OneWays
     counts: Counts = field(default_factory=Counts)
 
 
@@ -200,6 +202,9 @@ class Fold:
         self._quarantine(tx, told.refused)
         tx.add(one_way_losses, [one_way_loss_values(row) for row in told.one_way_losses])
         parts.totals.add_one_way(told.one_way_losses, entry.received_time_ns)
+        timed = admission.one_way_delays(parts.network.paths, decoded.one_way_delays, entry.received_time_ns)
+        self._quarantine(tx, timed.refused)
+        parts.one_ways.add(timed.one_way_delays)
         self._runs(tx, decoded, entry)
         counted = admission.counters(decoded.nics, entry.received_time_ns)
         self._quarantine(tx, counted.refused)

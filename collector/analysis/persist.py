@@ -19,6 +19,7 @@ from collector.analysis.incidents import Book
 from collector.analysis.judge import RULES, Network
 from collector.analysis.loading import Loading
 from collector.analysis.occasions import OfCalendar
+from collector.analysis.one_way import OneWays
 from collector.analysis.paths import PathIndex
 from collector.analysis.rounds import Rounds
 from collector.analysis.swings import KEPT_NS as RESULTS_KEPT_NS
@@ -30,16 +31,19 @@ from collector.analysis.ways import Ways
 from collector.analysis.window import SECOND, WINDOW_NS
 from collector.config import Config
 from collector.decode import Definitions
-from collector.model import StoredWindow
+from collector.model import OneWayWindow, StoredWindow
 from collector.store import tables
 from collector.store.counting import attempt_counts, count_slots, outcome_name
 from collector.store.newest import newest_windows
 from collector.store.rows import (
+    one_way_window_values,
     read_incident,
+    read_one_way_window,
     read_path,
     read_run,
     read_slot,
     read_window,
+    signed,
     slot_values,
     swing_values,
     window_values,
@@ -47,7 +51,7 @@ from collector.store.rows import (
 from collector.store.writer import Transaction
 
 # Rises with every change that makes other rows or verdicts of the same log: the store is then made anew.
-VERSION = 16
+VERSION = 17
 IN_MEMORY_NS = 150 * SECOND  # behind what was judged last
 
 
@@ -68,6 +72,12 @@ class StoredRounds:
 
     def newest_start(self) -> int | None:
         return self._tx.newest(tables.round_trip_windows, "start_time_ns")
+
+    def one_way(self, start_ns: int, path_id: int) -> OneWayWindow | None:
+        """One-way delays of a window as they are written."""
+        table = tables.one_way_delays
+        found = self._tx.all(table, table.c.start_time_ns == start_ns, table.c.path_id == signed(path_id))
+        return read_one_way_window(found[0]) if found else None
 
     @property
     def _tx(self) -> Transaction:
@@ -153,6 +163,7 @@ def load(tx: Transaction, config: Config, stored: StoredRounds) -> tuple[Parts, 
         book=book,
         totals=totals,
         ways=Ways(index, tx.all(tables.path_ways)),
+        one_ways=OneWays(stored.one_way),
     )
     return parts, int(meta.get("safe_position", position.position))
 
@@ -181,6 +192,7 @@ def save(tx: Transaction, parts: Parts) -> None:
         ],
     )
     tx.put(tables.round_trip_windows, [window_values(stored) for stored in parts.network.rounds.take_changed()])
+    tx.put(tables.one_way_delays, [one_way_window_values(row) for row in parts.one_ways.take_changed()])
     nics, nic_windows = parts.nics.take_changed()
     tx.put(tables.nics, nics)
     tx.put(tables.nic_windows, nic_windows)
@@ -208,6 +220,7 @@ def save(tx: Transaction, parts: Parts) -> None:
     # Without a judge nobody's clock is near enough to ours: windows are written and let go all the same.
     through_ns = verdicts.judge.through_ns if verdicts.judge is not None else position.received_ns
     parts.network.rounds.forget(through_ns - IN_MEMORY_NS)
+    parts.one_ways.forget(through_ns - IN_MEMORY_NS)
     if verdicts.late is not None:
         late = verdicts.late
         meta["late"] = f"{late.span[0]} {late.span[1]} {late.first_received_ns} {late.last_received_ns}"

@@ -18,6 +18,7 @@ from collector.model import (
     LogEntry,
     MarkRow,
     NicSamples,
+    OneWayDelays,
     OneWayLossRow,
     PathMtuRow,
     PathRow,
@@ -50,6 +51,7 @@ class Decoded:
     counter_sets: list[CounterSetRow] = field(default_factory=list)
     round_trips: list[RoundTripSamples] = field(default_factory=list)
     one_way_losses: list[OneWayLossRow] = field(default_factory=list)
+    one_way_delays: list[OneWayDelays] = field(default_factory=list)
     runs: list[RunRow] = field(default_factory=list)
     nics: list[NicSamples] = field(default_factory=list)
     marks: list[MarkRow] = field(default_factory=list)
@@ -160,7 +162,10 @@ def _round_trip(result: Decoded, source: Source, record: Record, _: Definitions)
 
 
 def _one_way(result: Decoded, source: Source, record: Record, _: Definitions) -> None:
-    result.one_way_losses += columns.one_way_losses(source, record.one_way)
+    losses, delays = columns.one_way_losses(source, record.one_way), columns.one_way_delays(source, record.one_way)
+    result.one_way_losses += losses
+    if delays is not None:
+        result.one_way_delays.append(delays)
 
 
 def _nic(result: Decoded, source: Source, record: Record, definitions: Definitions) -> None:

@@ -18,7 +18,7 @@ from bandwitness.v1.record_pb2 import (
     OneWayColumns,
     RoundTripColumns,
 )
-from collector.model import CounterSetRow, NicSamples, OneWayLossRow, RoundTripSamples, Source
+from collector.model import CounterSetRow, NicSamples, OneWayDelays, OneWayLossRow, RoundTripSamples, Source
 
 Ints = NDArray[np.int64]
 
@@ -67,7 +67,7 @@ def round_trip(source: Source, columns: RoundTripColumns) -> RoundTripSamples:
 
 
 def one_way_losses(source: Source, columns: OneWayColumns) -> list[OneWayLossRow]:
-    """Losses of one OneWayColumns. Its delays stay in the log.
+    """Losses of one OneWayColumns.
 
     Raises:
         ColumnsError: lengths that do not fit each other, or values beyond all sense.
@@ -87,6 +87,34 @@ def one_way_losses(source: Source, columns: OneWayColumns) -> list[OneWayLossRow
             raise ColumnsError("times beyond all sense")
         rows.append(OneWayLossRow(source, entry, path_id, direction, first, last, lost, time_ns))
     return rows
+
+
+def one_way_delays(source: Source, columns: OneWayColumns) -> OneWayDelays | None:
+    """Delays of one OneWayColumns; None where there are none.
+
+    Raises:
+        ColumnsError: lengths that do not fit each other, or values beyond all sense.
+    """
+    path_ids, sequences = np.array(columns.delay_path_id, np.uint64), np.array(columns.delay_sequence, np.uint64)
+    offsets = np.array(columns.delay_send_offset_ns, np.int64)
+    forward, reverse = np.array(columns.forward_delay_ns, np.int64), np.array(columns.reverse_delay_ns, np.int64)
+    ours = np.array(columns.sender_clock_error_ns, np.uint64)
+    theirs = np.array(columns.reflector_clock_error_ns, np.uint64)
+    if {len(column) for column in (sequences, offsets, forward, reverse, ours, theirs)} != {len(path_ids)}:
+        raise ColumnsError("one-way delays have columns of different length")
+    if not len(path_ids):
+        return None
+    base_ns = columns.base_time_ns
+    if not 0 <= base_ns < MAX_TIME_NS or base_ns + int(offsets.min()) < 0:
+        raise ColumnsError("times beyond all sense")
+    if base_ns + int(offsets.max()) >= MAX_TIME_NS:
+        raise ColumnsError("times beyond all sense")
+    if max(max(int(column.max()), -int(column.min())) for column in (forward, reverse)) > MAX_STEP_NS:
+        raise ColumnsError("a one-way delay beyond all sense")
+    if max(int(ours.max()), int(theirs.max())) > MAX_STEP_NS:
+        raise ColumnsError("a clock error beyond all sense")
+    bounds = ours.astype(np.int64), theirs.astype(np.int64)
+    return OneWayDelays(source, path_ids, sequences, offsets + base_ns, forward, reverse, *bounds)
 
 
 def nic(source: Source, node: str, columns: NicColumns, counter_set: CounterSetRow) -> NicSamples:

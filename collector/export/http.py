@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from bandwitness import VERSION
 from collector.analysis.elements import Topology
-from collector.analysis.rules import lanes
+from collector.analysis.rules import lanes, ports
 from collector.export import views
 from collector.export.burst_api import Bursts, Series, add_bursts, no_series
 from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE, wants_openmetrics
@@ -30,6 +30,7 @@ from collector.model import (
     PairLoss,
     PathStatus,
 )
+from collector.store.pairs import PatternOf
 
 
 class Reader(Bursts, Measured, Ways, Protocol):
@@ -37,7 +38,7 @@ class Reader(Bursts, Measured, Ways, Protocol):
 
     def nodes(self) -> Sequence[NodeRow]: ...
     def paths(self) -> Sequence[PathStatus]: ...
-    def pairs(self, from_ns: int, to_ns: int) -> Sequence[PairLoss]: ...
+    def pairs(self, from_ns: int, to_ns: int, pattern_of: PatternOf) -> Sequence[PairLoss]: ...
     def incidents(self, from_ns: int, to_ns: int, active_only: bool) -> Sequence[Incident]: ...
     def lane_bursts(self, from_ns: int, to_ns: int) -> Sequence[LaneBurst]: ...
     @property
@@ -149,12 +150,17 @@ def _add_present(app: FastAPI, sources: Sources) -> None:
     async def pairs(
         from_: PairsFrom = None, to: To = None, cursor: Cursor = None, limit: Limit = views.DEFAULT_PAGE
     ) -> dict[str, Any]:
-        """STAMP between two endpoints in `[from, to)`, a day at most: loss by direction and by source port."""
+        """STAMP between two endpoints in `[from, to)`, a day at most: loss by direction and by source port, which
+        ports lose (`none`, a stable subset: `some`, `all`, or `unclear`), and one-way delays beside the clock error
+        bounds of both ends: where `known` is false the bound is larger than the figure, which means nothing then."""
         span = span_of(from_, to, back_ns=HOUR_NS)
         if span[1] - span[0] > DAY_NS:
             raise BadQueryError("from: must lie within a day of to")
         return await answer(
-            lambda: reader.pairs(*span), lambda row: f"{row.src} {row.dst} {row.lane} {row.src_address}", cursor, limit
+            lambda: reader.pairs(*span, ports.pattern),
+            lambda row: f"{row.src} {row.dst} {row.lane} {row.src_address} {row.dst_address}",
+            cursor,
+            limit,
         )
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 Item = Mapping[str, Any]
+MAX_PORTS = 4  # named one by one in a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,26 @@ def _verdict(item: Item) -> str:
 
 
 def _lossy_ports(item: Item) -> str:
-    return f"{sum(port['lost'] > 0 for port in item['ports'])} of {len(item['ports'])}"
+    """``some: 61001 61004 of 16``: the pattern, and which."""
+    if item["pattern"] == "none":
+        return "none"
+    lossy = [str(port["source_port"]) for port in item["ports"] if port["lost"]]
+    named = " ".join(lossy) if len(lossy) <= MAX_PORTS else str(len(lossy))
+    return f"{item['pattern']}: {named} of {len(item['ports'])}"
+
+
+def _one_way(way: str) -> Callable[[Item], str]:
+    """``96 µs ±12 µs``, or that it means nothing: never a delay without its bound."""
+
+    def told(item: Item) -> str:
+        found = item["one_way"]
+        if found is None:
+            return "–"
+        bound = f"±{delay(found['clock_error_ns'])}"
+        shown = f"{delay(found[f'{way}_delay_p50_ns'])} {bound}"
+        return shown if found[f"{way}_known"] else f"{shown}: means nothing"
+
+    return told
 
 
 def _protocol(item: Item) -> str:
@@ -226,7 +246,9 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("lost there", lambda item: text(item["forward_lost"]), right=True),
         Column("lost back", lambda item: text(item["reverse_lost"]), right=True),
         Column("not told", lambda item: text(item["either_lost"]), right=True),
-        Column("ports that lose", _lossy_ports, right=True),
+        Column("ports that lose", _lossy_ports),
+        Column("delay there p50", _one_way("forward"), right=True),
+        Column("delay back p50", _one_way("reverse"), right=True),
     ),
     "carriers": (
         Column("site", lambda item: item["site"]),

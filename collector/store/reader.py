@@ -46,7 +46,7 @@ from collector.store.hops import hop_count
 from collector.store.lanes import lane_bursts
 from collector.store.newest import newest_windows
 from collector.store.nodes import node_rows
-from collector.store.pairs import pair_losses
+from collector.store.pairs import PatternOf, pair_losses
 from collector.store.rows import (
     read_alert,
     read_gap,
@@ -130,10 +130,13 @@ class Reader:
         with self._engine.begin() as connection:
             return ways.route_changes(connection, from_ns, to_ns)
 
-    def pairs(self, from_ns: int, to_ns: int) -> list[PairLoss]:
-        """STAMP of all pairs in ``[from, to)``: loss by direction and by source port."""
+    def pairs(self, from_ns: int, to_ns: int, pattern_of: PatternOf) -> list[PairLoss]:
+        """STAMP of all pairs in ``[from, to)``: loss by direction and by source port, one-way delays.
+
+        ``pattern_of`` is the rule that names which ports of a pair lose.
+        """
         with self._engine.begin() as connection:
-            return pair_losses(connection, from_ns, to_ns)
+            return pair_losses(connection, from_ns, to_ns, pattern_of)
 
     def incidents(self, from_ns: int, to_ns: int, active_only: bool = False) -> list[Incident]:
         """Incidents that were open at some time in ``[from, to)``, oldest first."""

@@ -24,6 +24,7 @@ PERIODS = (
     Period("round_trip_windows", "start_time_ns", 90),
     Period("doubts", "start_time_ns", 90),
     Period("one_way_losses", "send_time_ns", 90),
+    Period("one_way_delays", "start_time_ns", 90),
     Period("route_traces", "time_ns", 90),
     Period("path_mtus", "time_ns", 90),
     Period("route_changes", "time_ns", 400),

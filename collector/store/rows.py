@@ -13,6 +13,7 @@ from collector.model import (
     Incident,
     MarkRow,
     OneWayLossRow,
+    OneWayWindow,
     PathRow,
     Quarantined,
     RoundTripWindow,
@@ -25,6 +26,7 @@ from collector.model import (
 )
 
 Values = dict[str, Any]
+_ONE_WAY_FIELDS = tuple(field.name for field in fields(OneWayWindow))
 _WINDOW_FIELDS = tuple(field.name for field in fields(RoundTripWindow))
 
 
@@ -194,6 +196,15 @@ def one_way_loss_values(row: OneWayLossRow) -> Values:
         "lost": row.lost,
         "send_time_ns": row.send_time_ns,
     }
+
+
+def one_way_window_values(row: OneWayWindow) -> Values:
+    return {name: getattr(row, name) for name in _ONE_WAY_FIELDS} | {"path_id": signed(row.path_id)}
+
+
+def read_one_way_window(values: Mapping[str, Any]) -> OneWayWindow:
+    columns = {name: values[name] for name in _ONE_WAY_FIELDS}
+    return OneWayWindow(**columns | {"path_id": unsigned(columns["path_id"])})
 
 
 def swing_values(row: Swing) -> Values:

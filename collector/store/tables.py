@@ -199,6 +199,26 @@ one_way_losses = Table(
     Index("one_way_losses_by_time", "send_time_ns"),
 )
 
+one_way_delays = Table(
+    "one_way_delays",
+    METADATA,
+    Column("start_time_ns", BigInteger, primary_key=True, autoincrement=False),
+    Column("path_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("length_ns", BigInteger, nullable=False),
+    Column("samples", Integer, nullable=False),
+    Column("sender_clock_error_ns", BigInteger, nullable=False),
+    Column("reflector_clock_error_ns", BigInteger, nullable=False),
+    Column("forward_delay_min_ns", BigInteger, nullable=False),
+    Column("forward_delay_p50_ns", BigInteger, nullable=False),
+    Column("forward_delay_p99_ns", BigInteger, nullable=False),
+    Column("reverse_delay_min_ns", BigInteger, nullable=False),
+    Column("reverse_delay_p50_ns", BigInteger, nullable=False),
+    Column("reverse_delay_p99_ns", BigInteger, nullable=False),
+    Column("forward_histogram", LargeBinary, nullable=False),  # see store/spread.py
+    Column("reverse_histogram", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 doubts = Table(
     "doubts",
     METADATA,

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bandwitness.v1 import record_pb2 as pb
+from collector.analysis.rules import ports
 from collector.analysis.runner import Runner
 from collector.config import Config
 from collector.model import Incident
@@ -66,6 +67,7 @@ class Bench:
             *windows,
             *self.incidents(),
             *self.reader.swings(),
+            *self.reader.pairs(START_NS, START_NS + 3600 * SECOND, ports.pattern),
             *self.reader.marks(*ALWAYS),
             *self.reader.traces(*ALWAYS),
             *self.reader.path_mtus(*ALWAYS),

@@ -5,9 +5,20 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from agent.record.columns import fill_nic, fill_round_trip, fill_self_check
+from agent.record.columns import fill_nic, fill_one_way, fill_round_trip, fill_self_check
 from agent.record.ways import fill_path_mtu, fill_route_trace
-from agent.result import Hop, Mark, MtuTrial, NicBatch, PathMtu, RoundTripBatch, RouteTrace, SelfCheck
+from agent.result import (
+    Hop,
+    Mark,
+    MtuTrial,
+    NicBatch,
+    OneWayBatch,
+    OneWayDelay,
+    PathMtu,
+    RoundTripBatch,
+    RouteTrace,
+    SelfCheck,
+)
 from bandwitness.chain import Tip, header_hash, seal
 from bandwitness.identity import canonical, short_id
 from bandwitness.v1 import record_pb2 as pb
@@ -129,6 +140,8 @@ class MeasuredLog:
         self.ports: Callable[[int], Sequence[int]] | None = None  # source ports of STAMP at a time; None: none
         self.targets: Sequence[str] = ()  # without an agent; probed by all nodes
         self.of_port: Fate = replied  # the fate of its packets, with the port in place of the sequence
+        self.ahead_ns: Callable[[str], int] | None = None  # how far a node's clock is; None: no one-way delays
+        self.clock_error_ns = 20_000  # bound of each node's clock
         self.visible = 1 << 62
         self.traffic: FleetTraffic | None = None  # counters are sent too, if there is any
         self.hop_limits: dict[tuple[str, str], int] = {}  # of replies, by source and destination
@@ -383,7 +396,32 @@ class MeasuredLog:
         record = pb.Record()
         fill_round_trip(record.round_trip, batch)
         definitions = [pb.Record(definition=pb.Definition(path=path)).SerializeToString() for path in fresh]
-        return [*definitions, record.SerializeToString()]
+        if self.ahead_ns is None:
+            return [*definitions, record.SerializeToString()]
+        told = pb.Record()
+        sent_over = [
+            (peer, path_id)
+            for (peer, path_id) in zip([peer for peer in peers for _ in ports], batch.path_ids, strict=True)
+            for _ in times
+        ]
+        fill_one_way(
+            told.one_way,
+            OneWayBatch(
+                delays=[
+                    self._one_way(node, peer, path_id, time_ns, delay or 0)
+                    for (peer, path_id), (time_ns, outcome, delay) in zip(sent_over, fates, strict=True)
+                    if outcome == pb.PACKET_OUTCOME_REPLIED
+                ]
+            ),
+        )
+        return [*definitions, record.SerializeToString(), told.SerializeToString()]
+
+    def _one_way(self, node: str, peer: str, path_id: int, time_ns: int, delay_ns: int) -> OneWayDelay:
+        """Half of the round trip each way, as two clocks that differ have it."""
+        assert self.ahead_ns is not None
+        ahead, error = self.ahead_ns(peer) - self.ahead_ns(node), self.clock_error_ns
+        half = delay_ns // 2
+        return OneWayDelay(path_id, time_ns // SECOND, half + ahead, half - ahead, error, error + 1_000, time_ns)
 
     def _self_check(self, node: str, reasons: Sequence[str]) -> bytes:
         check = SelfCheck(self.now_ns - FLUSH_NS, self.now_ns, 8, 0, 15_000, 40_000, reasons=reasons)

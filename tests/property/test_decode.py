@@ -46,6 +46,18 @@ def test_a_damaged_record_gives_rows_or_a_reason(data: st.DataObject) -> None:
                 slot_id=bytes(16), role=pb.RUN_ROLE_CLIENT, outcome=pb.RUN_OUTCOME_OK, receiver_bytes=1
             )
         ),
+        pb.Record(
+            one_way=pb.OneWayColumns(
+                base_time_ns=START_NS,
+                delay_path_id=[1, 1],
+                delay_sequence=[0, 1],
+                forward_delay_ns=[5, -6],
+                reverse_delay_ns=[7, 8],
+                sender_clock_error_ns=[1, 1],
+                reflector_clock_error_ns=[2, 2],
+                delay_send_offset_ns=[0, SECOND],
+            )
+        ),
         pb.Record(definition=pb.Definition(counter_set=names)),
         pb.Record(
             trainer_mark=pb.TrainerMark(

@@ -48,6 +48,11 @@ def describe(ports: NDArray[np.int64], sent: Floats, lost: Floats) -> dict[str, 
     }
 
 
+def pattern(ports: NDArray[np.int64], sent: Floats, lost: Floats) -> str:
+    """``ports_pattern`` of ``describe``; ``none`` where nothing was lost, ``unclear`` of fewer than two ports."""
+    return str(describe(ports, sent, lost).get("ports_pattern", "unclear")) if lost.any() else "none"
+
+
 def describe_slow(ports: NDArray[np.int64], samples: Floats, slow: Floats, usual_ratio: float) -> dict[str, int | str]:
     """Which source ports are slow: more of their samples than chance leaves. Figures for an incident of delay; empty
     where fewer than two ports were probed, or none is slow by itself.

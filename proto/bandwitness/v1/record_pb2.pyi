@@ -1335,6 +1335,7 @@ class OneWayColumns(_message.Message):
     REVERSE_DELAY_NS_FIELD_NUMBER: _builtins.int
     SENDER_CLOCK_ERROR_NS_FIELD_NUMBER: _builtins.int
     REFLECTOR_CLOCK_ERROR_NS_FIELD_NUMBER: _builtins.int
+    DELAY_SEND_OFFSET_NS_FIELD_NUMBER: _builtins.int
     base_time_ns: _builtins.int
     """wall clock"""
     @_builtins.property
@@ -1375,6 +1376,10 @@ class OneWayColumns(_message.Message):
     def reflector_clock_error_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """bound of the reflector's, as it said in the reply"""
 
+    @_builtins.property
+    def delay_send_offset_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """sending of the packet, from base_time_ns"""
+
     def __init__(
         self,
         *,
@@ -1391,10 +1396,11 @@ class OneWayColumns(_message.Message):
         reverse_delay_ns: _abc.Iterable[_builtins.int] | None = ...,
         sender_clock_error_ns: _abc.Iterable[_builtins.int] | None = ...,
         reflector_clock_error_ns: _abc.Iterable[_builtins.int] | None = ...,
+        delay_send_offset_ns: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_time_ns", b"base_time_ns", "delay_path_id", b"delay_path_id", "delay_sequence", b"delay_sequence", "forward_delay_ns", b"forward_delay_ns", "loss_count", b"loss_count", "loss_direction", b"loss_direction", "loss_first_sequence", b"loss_first_sequence", "loss_last_sequence", b"loss_last_sequence", "loss_path_id", b"loss_path_id", "loss_send_offset_ns", b"loss_send_offset_ns", "reflector_clock_error_ns", b"reflector_clock_error_ns", "reverse_delay_ns", b"reverse_delay_ns", "sender_clock_error_ns", b"sender_clock_error_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_time_ns", b"base_time_ns", "delay_path_id", b"delay_path_id", "delay_send_offset_ns", b"delay_send_offset_ns", "delay_sequence", b"delay_sequence", "forward_delay_ns", b"forward_delay_ns", "loss_count", b"loss_count", "loss_direction", b"loss_direction", "loss_first_sequence", b"loss_first_sequence", "loss_last_sequence", b"loss_last_sequence", "loss_path_id", b"loss_path_id", "loss_send_offset_ns", b"loss_send_offset_ns", "reflector_clock_error_ns", b"reflector_clock_error_ns", "reverse_delay_ns", b"reverse_delay_ns", "sender_clock_error_ns", b"sender_clock_error_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

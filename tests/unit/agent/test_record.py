@@ -129,7 +129,7 @@ def test_one_way_losses_have_an_entry_a_direction_and_delays_stand_beside_both_c
         result.OneWayLoss(PATH_ID, 3, 7, 2, 1, 0, WALL),
         result.OneWayLoss(PATH_ID, 9, 9, 0, 0, 1, WALL + SECOND),
     ]
-    delays = [result.OneWayDelay(PATH_ID, 8, -40_000, 260_000, 150_000, 90_000)]
+    delays = [result.OneWayDelay(PATH_ID, 8, -40_000, 260_000, 150_000, 90_000, WALL + 2 * SECOND)]
     subject.add_one_way(result.OneWayBatch(), {})
     subject.add_one_way(result.OneWayBatch(losses, delays), {PATH_ID: PATH})
     [sealed] = subject.seal(EVIDENCE, CONTEXT, WALL + SECOND)
@@ -145,6 +145,7 @@ def test_one_way_losses_have_an_entry_a_direction_and_delays_stand_beside_both_c
     assert list(columns.loss_last_sequence) == [7, 7, 9]
     assert [columns.base_time_ns + offset for offset in columns.loss_send_offset_ns] == [WALL, WALL, WALL + SECOND]
     assert [*columns.forward_delay_ns, *columns.reverse_delay_ns] == [-40_000, 260_000]
+    assert [columns.base_time_ns + offset for offset in columns.delay_send_offset_ns] == [WALL + 2 * SECOND]
     assert [*columns.sender_clock_error_ns, *columns.reflector_clock_error_ns] == [150_000, 90_000]
 
 

@@ -106,6 +106,58 @@ def test_one_way_losses_that_contradict_themselves_are_refused(changes: dict[str
     assert [row.reason for row in found.quarantined] == ["bad_record"]
 
 
+DELAYS: dict[str, object] = {
+    "delay_path_id": [1 << 63, 7],
+    "delay_sequence": [3, 9],
+    "forward_delay_ns": [-40_000, 90_000],
+    "reverse_delay_ns": [240_000, 110_000],
+    "sender_clock_error_ns": [150_000, 20_000],
+    "reflector_clock_error_ns": [90_000, 30_000],
+    "delay_send_offset_ns": [0, SECOND],
+}
+
+
+def test_one_way_delays_come_back_beside_both_clock_errors() -> None:
+    (found,) = decoded(pb.Record(one_way=one_way(**DELAYS))).one_way_delays
+    columns = (
+        *(found.path_ids, found.sequences, found.send_times_ns, found.forward_delays_ns, found.reverse_delays_ns),
+        *(found.sender_clock_errors_ns, found.reflector_clock_errors_ns),
+    )
+    assert [np.asarray(column).tolist() for column in columns] == [
+        [1 << 63, 7],
+        [3, 9],
+        [START_NS, START_NS + SECOND],
+        [-40_000, 90_000],
+        [240_000, 110_000],
+        [150_000, 20_000],
+        [90_000, 30_000],
+    ]
+
+
+@pytest.mark.parametrize("name", DELAYS)
+def test_a_one_way_delay_that_lacks_anything_is_refused(name: str) -> None:
+    found = decoded(pb.Record(one_way=one_way(**DELAYS | {name: [1]})))
+    assert not found.one_way_delays
+    assert [row.reason for row in found.quarantined] == ["bad_record"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"forward_delay_ns": [-(1 << 63), 1]},
+        {"reverse_delay_ns": [1, 1 << 62]},
+        {"sender_clock_error_ns": [(1 << 64) - 1, 1]},
+        {"reflector_clock_error_ns": [1, 1 << 63]},
+        {"delay_send_offset_ns": [-(1 << 63), 0]},
+        {"delay_send_offset_ns": [0, (1 << 63) - 1]},
+    ],
+)
+def test_one_way_delays_beyond_all_sense_are_refused(changes: dict[str, object]) -> None:
+    found = decoded(pb.Record(one_way=one_way(**DELAYS | changes)))
+    assert not found.one_way_delays
+    assert [row.reason for row in found.quarantined] == ["bad_record"]
+
+
 def test_round_trips_come_back_sample_by_sample() -> None:
     (samples,) = decoded(pb.Record(round_trip=round_trips())).round_trips
     assert list(samples.path_ids) == [7, 1 << 63]  # type: ignore[call-overload]

@@ -204,9 +204,16 @@ def test_one_way_delays_beside_the_error_of_both_clocks() -> None:
     bench.pass_time(SECOND)
     delays = bench.session.drain_delays()
     assert delays[0] == OneWayDelay(
-        61_000, 0, ONE_WAY_NS - 130_000, ONE_WAY_NS + 130_000, 4_000, delays[0].reflector_error_ns
+        61_000,
+        0,
+        ONE_WAY_NS - 130_000,
+        ONE_WAY_NS + 130_000,
+        4_000,
+        delays[0].reflector_error_ns,
+        delays[0].send_time_ns,
     )
     assert 10_000 <= delays[0].clock_error_ns <= 10_100
+    assert delays[1].send_time_ns > delays[0].send_time_ns > 0
     assert bench.session.drain_delays() == []
 
 

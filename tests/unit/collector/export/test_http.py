@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
@@ -27,6 +28,7 @@ from collector.model import (
     MtuTrialRow,
     NodeRow,
     PairLoss,
+    PairOneWay,
     PathMtuView,
     PathRow,
     PathStatus,
@@ -38,6 +40,7 @@ from collector.model import (
     StoredWindow,
     TraceView,
 )
+from collector.store.pairs import PatternOf
 from tests.fakes.bursts import BURST, CLUSTER, T0
 
 # As Prometheus 2.42 sends it.
@@ -71,10 +74,12 @@ class Rows:
             for index in (3, 1, 2)
         ]  # fmt: skip
 
-    def pairs(self, from_ns: int, to_ns: int) -> Sequence[PairLoss]:
+    def pairs(self, from_ns: int, to_ns: int, pattern_of: PatternOf) -> Sequence[PairLoss]:
         self.asked.append(("pairs", from_ns, to_ns))
         ports = (PortLoss(61_000, 100, 4, 3, 0), PortLoss(61_001, 100, 0, 0, 0))
-        return [PairLoss("a", "b", "rail0", "10.0.0.1", "10.0.0.2", 200, 4, 0.02, 3, 0, 1, ports)]
+        pattern = pattern_of(np.array([61_000, 61_001]), np.full((2, 9), 50.0), np.repeat([[2.0], [0.0]], 9, 1))
+        delays = PairOneWay(0, 20, 2_000, 3_000, 5_000, 96_000, 120_000, True, -1_000, 4_000, False)
+        return [PairLoss("a", "b", "rail0", "10.0.0.1", "10.0.0.2", 200, 4, 0.02, 3, 0, 1, ports, pattern, delays)]
 
     def incidents(self, from_ns: int, to_ns: int, active_only: bool) -> Sequence[Incident]:
         self.asked.append(("incidents", from_ns, to_ns, active_only))
@@ -218,6 +223,9 @@ def test_a_pair_shows_loss_by_direction_and_by_source_port(client: TestClient, r
     (pair,) = client.get("/api/v1/pairs").json()["items"]
     assert (pair["forward_lost"], pair["reverse_lost"], pair["either_lost"]) == (3, 0, 1)
     assert pair["ports"][0] == {"source_port": 61_000, "sent": 100, "lost": 4, "forward_lost": 3, "reverse_lost": 0}
+    assert pair["pattern"] == "some"
+    delays = pair["one_way"]
+    assert (delays["clock_error_ns"], delays["forward_known"], delays["reverse_known"]) == (5_000, True, False)
     (asked,) = rows.asked
     assert asked[2] - asked[1] == 3_600 * 10**9  # type: ignore[operator]
 

@@ -27,6 +27,7 @@ from collector.model import (
     MtuTrialRow,
     NodeRow,
     PairLoss,
+    PairOneWay,
     PathMtuView,
     PathStatus,
     PortLoss,
@@ -119,7 +120,8 @@ ROWS: Mapping[str, Sequence[Any]] = {
     "pairs": [
         PairLoss(
             "a", "b", "rail0", A.address, B.address, 200, 4, 0.02, 3, 0, 1,
-            (PortLoss(61_000, 100, 4, 3, 0), PortLoss(61_001, 100, 0, 0, 0)),
+            (PortLoss(61_000, 100, 4, 3, 0), PortLoss(61_001, 100, 0, 0, 0)), "some",
+            PairOneWay(0, 20, 2_000, 3_000, 5_000, 96_000, 120_000, True, -1_000, 4_000, False),
         ),
     ],
     "incidents": [Incident("x" * 32, "loss", 1, Element("uplink", "r1"), "critical", SECOND, None, 2, "lost", {})],
@@ -138,7 +140,21 @@ def shown(resource: str) -> list[list[str]]:
 
 
 def test_a_pair_says_which_way_and_over_how_many_ports() -> None:
-    assert shown("pairs") == [["a", "b", "rail0", "200", "2.00 %", "3", "0", "1", "1 of 2"]]
+    assert shown("pairs") == [
+        [
+            "a",
+            "b",
+            "rail0",
+            "200",
+            "2.00 %",
+            "3",
+            "0",
+            "1",
+            "some: 61000 of 2",
+            "96 µs ±5 µs",
+            "-1 µs ±5 µs: means nothing",
+        ]
+    ]
 
 
 def test_a_lane_that_is_shared_is_told_with_how_many_bursts() -> None:
