@@ -88,6 +88,8 @@ class Snapshot:
     delays: Sequence[DelayHistogram] = ()
     carriers: Sequence[CarrierStatus] = ()  # over the last minute that was judged
     swings: Sequence[Swing] = ()
+    hours: Mapping[tuple[str, str, str, str], float] = field(default_factory=dict)
+    """Median valid throughput in bit/s by (rack, rack, lane, hour of the local day at the first, two digits)."""
     attempts: Mapping[tuple[str, str, str, str], int] = field(default_factory=dict)
     """Due slots by (source, destination, lane, outcome in lower case), in the direction of the data: of a reverse test
     the server's node is the source. ``lost`` included, pending not."""

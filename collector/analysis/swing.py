@@ -98,6 +98,17 @@ def swing_ratio(peak: Sequence[Result], offpeak: Sequence[Result], min_tests: in
     return 1.0 - busy / usual
 
 
+def by_local_hour(results: Iterable[Result], zone: ZoneInfo, trailing_ns: int) -> dict[int, list[Result]]:
+    """Results of the trailing period by the hour of the local day, in the order in which they were measured."""
+    ordered = sorted(results, key=lambda result: (result.time_ns, result.slot_id))
+    by_hour: dict[int, list[Result]] = {}
+    for result in ordered:
+        if result.time_ns > ordered[-1].time_ns - trailing_ns:
+            local = datetime.fromtimestamp(result.time_ns // 1_000_000_000, UTC).astimezone(zone)
+            by_hour.setdefault(local.hour, []).append(result)
+    return by_hour
+
+
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """The best contiguous 4 h of the day, and the worst of those that share no hour with it."""
@@ -118,14 +129,7 @@ class Blocks:
 def blocks(results: Iterable[Result], zone: ZoneInfo, rule: OversubscriptionRule) -> Blocks | None:
     """Compares blocks of the local day over the trailing period, whatever the windows say. None unless at least two
     blocks that share no hour have ``min_tests`` each: it takes tests round the clock."""
-    ordered = sorted(results, key=lambda result: (result.time_ns, result.slot_id))
-    if not ordered:
-        return None
-    by_hour: dict[int, list[Result]] = {}
-    for result in ordered:
-        if result.time_ns > ordered[-1].time_ns - rule.trailing:
-            local = datetime.fromtimestamp(result.time_ns // 1_000_000_000, UTC).astimezone(zone)
-            by_hour.setdefault(local.hour, []).append(result)
+    by_hour = by_local_hour(results, zone, rule.trailing)
     judged: list[tuple[float, int, list[Result]]] = []
     for hour in range(24):
         inside = [result for step in range(BLOCK_HOURS) for result in by_hour.get((hour + step) % 24, [])]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
-from collector.analysis import swing
+from collector.analysis import statistics, swing
 from collector.analysis.elements import Topology
 from collector.analysis.rules import oversubscription
 from collector.analysis.rules.oversubscription import BLOCK_RULE, RULE, Judged
@@ -12,6 +12,8 @@ from collector.analysis.swing import Key, PathVerdict, Result
 from collector.config import Config, OversubscriptionRule
 from collector.model import Flag, Incident, PathRow, Swing
 
+RackPair = tuple[str, str, str]  # from, to, lane
+HourOf = tuple[str, str, str, str]  # and the hour of the local day, two digits
 KEPT_NS = 86_400 * 1_000_000_000  # results are kept this much longer than the trailing period, for late ones
 
 
@@ -37,6 +39,9 @@ class Swings:
         self._stale: set[Key] = set()
         self._changed: set[Key] = set()
         self._newest_ns = 0
+        self._keys_of: dict[RackPair, dict[Key, None]] = {}
+        self._stale_pairs: set[RackPair] = set()
+        self._hours: dict[RackPair, dict[int, float]] = {}
         sites = {
             site.name: _Names(
                 ZoneInfo(site.time_zone),
@@ -107,6 +112,10 @@ class Swings:
         names = self._names.get(path.source.node) if path is not None else None
         if path is None or names is None:
             return
+        pair = self._pair_of(path)
+        if pair is not None:
+            self._keys_of.setdefault(pair, {})[key] = None
+            self._stale_pairs.add(pair)
         judged = oversubscription.judged_path(path, verdict, names.peak, names.offpeak)
         if judged is not None:
             self._judged[key] = judged
@@ -150,6 +159,35 @@ class Swings:
     def paths(self) -> list[PathRow]:
         """All throughput paths."""
         return [self._paths[path_id] for path_id in sorted(self._paths)]
+
+    def hours(self) -> Mapping[HourOf, float]:
+        """Median of valid results in each hour of the local day over the trailing period, rack pair by rack pair; of
+        the engine class that was measured last, because medians never mix classes."""
+        for pair in self._stale_pairs:
+            self._hours[pair] = self._hours_of(pair)
+        self._stale_pairs.clear()
+        return {(*pair, f"{hour:02d}"): bps for pair, of_pair in self._hours.items() for hour, bps in of_pair.items()}
+
+    def _hours_of(self, pair: RackPair) -> dict[int, float]:
+        by_class: dict[str, list[Result]] = {}
+        for key in self._keys_of.get(pair, ()):
+            by_class.setdefault(key[1], []).extend(self._results[key].values())
+        newest = max(by_class.values(), key=lambda of_class: max((r.time_ns for r in of_class), default=0), default=[])
+        if not newest:
+            return {}
+        zone = self._names[self._paths[next(iter(self._keys_of[pair]))[0]].source.node].zone
+        medians = {
+            hour: statistics.median([result.bps for result in found])
+            for hour, found in swing.by_local_hour(newest, zone, self._rule.trailing).items()
+        }
+        return {hour: bps for hour, bps in medians.items() if bps is not None}
+
+    def _pair_of(self, path: PathRow) -> RackPair | None:
+        ends = (path.source, path.destination)
+        places = [self._topology.place(end.node) if end is not None else None for end in ends]
+        if places[0] is None or places[1] is None:
+            return None
+        return places[0].rack, places[1].rack, path.source.lane
 
     def all(self) -> list[Swing]:
         """All swings."""

@@ -106,6 +106,8 @@ def throughput(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
         for name, value, factor in figures:
             if value is not None:
                 yield name, (labels, value * factor)
+    for labels, bps in scrape.snapshot.hours.items():
+        yield "hourly_throughput_bytes_per_second", (labels, bps / 8)
     for labels, count in scrape.snapshot.attempts.items():
         yield "throughput_tests_total", (labels, count)
 

@@ -135,6 +135,15 @@ PEAK = [
             },
         ],
     ),
+    matrix(
+        14, "Hour of the day 一天中各小时",
+        "Median of valid results between two racks in each hour of the local day, over the trailing days. Darker is"
+        " faster; hours without tests are empty."
+        " 两机架之间在当地各小时的有效结果中位数；颜色越深越快，无测试的小时为空。",
+        'sum by (pair, hour) (label_join(8 * bandwitness_hourly_throughput_bytes_per_second{lane=~"$lane"},'
+        ' "pair", " ", "src_rack", "dst_rack", "lane"))',
+        row="pair", column="hour", width=24, height=9, unit="bps",
+    ),
     timeseries(
         13, "Swing 波动率",
         "1 - peak / off-peak throughput over the trailing days. Dashed: 30 %, where the rule raises."
@@ -158,6 +167,14 @@ RESULTS = [
         [Query(f"sum by (outcome) (increase({TESTS}{{{PAIRS}}}[1h]))", "{{outcome}}")],
         axis="Tests per hour 每小时测试数", style="bars", stacked=True, width=12, height=9, unit="none", interval="1h",
         empty=NOTHING, overrides=colours(ok=BLUE, lost=VERMILLION, refused=ORANGE, busy=GREEN),
+        defaults={"decimals": 0},
+    ),
+    timeseries(
+        24, "Tests without a result 没有结果的测试",
+        "Each dot is a test that was due and gave no result, by outcome; failed ones are never 0 bit/s."
+        " 每个点是一次到期但没有结果的测试，按结果分类；失败从不记为 0 bit/s。",
+        [Query(f'sum by (outcome) (increase({TESTS}{{{PAIRS}, outcome!="ok"}}[2m])) > 0', "{{outcome}}")],
+        axis="Tests 测试数", style="dots", width=24, height=7, unit="none", interval="1m", empty=NOTHING,
         defaults={"decimals": 0},
     ),
     matrix(

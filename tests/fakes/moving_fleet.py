@@ -154,6 +154,10 @@ def moving_fleet(start_ns: int, seconds: int) -> Snapshot:
             )
             for lost, carrier in enumerate(("telecom", "中国联通"))
         ],
+        hours={
+            (src, dst, lane, f"{hour:02d}"): 9e9 if hour < 18 else 4e9
+            for src in racks for dst in racks for lane in LANES for hour in (2, 3, 12, 19, 20)
+        },
         attempts={
             (src, dst, lane, outcome): count
             for _, src, dst, lane in tests

@@ -47,6 +47,32 @@ def test_a_verdict_does_not_outlive_its_tests_while_others_go_on() -> None:
     }
 
 
+def test_the_median_of_each_local_hour_between_two_racks() -> None:
+    made = swings()
+    put(made, ONE.path_id, offpeak=900.0, peak=300.0)
+    put(made, OTHER.path_id, offpeak=700.0, peak=100.0)  # the same rack pair, another host
+    made.judge(())
+    [(key, bps)] = made.hours().items()
+    # Shanghai's clock is eight hours ahead; four results of each figure.
+    assert key == ("r1", "r2", "rail0", "08")
+    assert bps == 500.0
+    late = 2 * DAY + 600 * MINUTE
+    made.put(ONE.path_id, b"x", Result(late, 50.0, WINDOW_KIND_PEAK, "3.16+", b"x", (SOURCE,)))
+    made.judge(())
+    assert made.hours() == {key: 500.0, ("r1", "r2", "rail0", "18"): 50.0}
+    made.put(ONE.path_id, b"x", None)
+    made.judge(())
+    assert made.hours() == {key: 500.0}
+
+
+def test_hours_never_mix_engine_classes() -> None:
+    made = swings()
+    put(made, ONE.path_id)
+    made.put(ONE.path_id, b"x", Result(3 * DAY, 50.0, WINDOW_KIND_PEAK, "before 3.16", b"x", (SOURCE,)))
+    made.judge(())
+    assert set(made.hours().values()) == {50.0}
+
+
 def test_a_swing_without_any_result_left_is_still_the_same_row() -> None:
     made = swings()
     slot_ids = put(made, ONE.path_id, peak=300.0)

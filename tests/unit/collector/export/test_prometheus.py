@@ -194,6 +194,7 @@ async def test_every_described_metric_is_exported(tmp_path: Path) -> None:
         nics=[replace(nic, speed_bps=10**10, receive_peak_bytes_per_second=1e6) for nic in SNAPSHOT.nics],
         nodes=[replace(NODE, last_received_time_ns=10**18)],
         rule_errors={"loss": 1},
+        hours={("r1", "r2", "rail0", "19"): 9e9},
     )
     log, sessions = Log.open(tmp_path), Sessions()
     sessions.statistics.refused_streams["ABORTED"] += 1
