@@ -161,7 +161,7 @@ def moving_fleet(start_ns: int, seconds: int) -> Snapshot:
         attempts={
             (src, dst, lane, outcome): count
             for _, src, dst, lane in tests
-            for outcome, count in (("ok", due), ("refused", 2), ("skipped_own_traffic", 3), ("lost", 1))
+            for outcome, count in (("ok", due), ("refused", 2 + due), ("skipped_own_traffic", 3), ("lost", 1))
         },
         incidents=tuple(_incidents()),
         nics=[
