@@ -1,33 +1,24 @@
 """A real Prometheus and a real Alertmanager, as deploy/prometheus configures them, around our Exporter.
 
-Only addresses, receivers and intervals differ from the samples. Time from fault to webhook is printed (pytest -s).
+Time from fault to webhook is printed (pytest -s); from a packet on the wire: tests/lab/test_alerting.py.
 """
 
-import contextlib
 import json
-import re
-import subprocess
-import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
-import yaml
 
 from collector.analysis.snapshot import Snapshot
 from collector.export.exposition import TEXT_TYPE
 from collector.export.prometheus import Exporter
 from collector.model import Element, EndpointRow, Incident, NodeRow
+from tests.fakes.alerting import TakesAlerts, Told, alertmanager_for, get, prometheus_for, until
 
-FOLDER = Path(__file__).parents[2] / "deploy/prometheus"
-WITHIN_S = 15.0
-T = TypeVar("T")
 Labels = dict[str, str]
 
 
@@ -42,47 +33,21 @@ def incident(rule: str, severity: str, kind: str, name: str) -> Incident:
     return Incident(f"{rule} {name}", rule, 1, Element(kind, name), severity, 1, None, 2, "", {})
 
 
-def until(what: str, look: Callable[[], T | None]) -> T:
-    """The first answer that is true; fails after WITHIN_S."""
-    deadline = time.monotonic() + WITHIN_S
-    while time.monotonic() < deadline:
-        found = look()
-        if found:
-            return found
-        time.sleep(0.05)  # between two looks at the condition
-    raise AssertionError(f"not within {WITHIN_S} s: {what}")
-
-
-class Stage(ThreadingHTTPServer):
+class Stage(Told):
     """Serves what the collector would, and takes what Alertmanager sends."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(ServesMetrics)
         self.snapshot = Snapshot(
             made_time_ns=time.time_ns(), nodes=(node("n1", "198.18.1.1"), node("n2", "198.18.1.2"))
         )
         self.exporter = Exporter(lambda: self.snapshot, lambda row: row)
-        self.received: list[tuple[str, dict[str, Any]]] = []  # receiver, one alert
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.server_port}"
 
     def set_incidents(self, *incidents: Incident) -> None:
         self.snapshot = replace(self.snapshot, incidents=incidents)
 
-    def alerts(self, name: str, status: str) -> list[tuple[str, dict[str, Any]]]:
-        """What was received of one alert."""
-        return [
-            (receiver, alert)
-            for receiver, alert in list(self.received)
-            if alert["labels"]["alertname"] == name and alert["status"] == status
-        ]
 
-
-class Handler(BaseHTTPRequestHandler):
+class ServesMetrics(TakesAlerts):
     server: Stage
 
     def do_GET(self) -> None:
@@ -93,85 +58,23 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def do_POST(self) -> None:
-        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.received += [(message["receiver"], alert) for alert in message["alerts"]]
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Nothing: pytest shows what matters."""
-
-
-@contextlib.contextmanager
-def server(log: Path, *command: str) -> Iterator[str]:
-    """Starts a server on a port that the kernel chooses; yields its URL."""
-    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
-
-        def listening() -> str | None:
-            assert process.poll() is None, log.read_text()
-            found = re.search(r'msg="Listening on" address=(\S+)', log.read_text())
-            return f"http://{found[1]}" if found else None
-
-        try:
-            yield until(f"{command[0]} listens", listening)
-        finally:
-            process.terminate()
-            process.wait(10)
-
-
-def get(url: str) -> Any:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return json.load(answer)
-    except OSError:  # not ready yet
-        return None
-
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    with Stage() as stage:
-        thread = threading.Thread(target=stage.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
+    stage = Stage()
+    with stage.listening():
         yield stage
-        stage.shutdown()
-        thread.join()
 
 
 @pytest.fixture(scope="module")
 def alertmanager(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    home = tmp_path_factory.mktemp("alertmanager")
-    sample = yaml.safe_load((FOLDER / "alertmanager.yaml").read_text())
-    sample["templates"] = [str(FOLDER / "templates/*.tmpl")]
-    for route in (sample["route"], *sample["route"]["routes"]):
-        route.update(group_wait="100ms", group_interval="500ms")
-    sample["receivers"] = [
-        {"name": receiver["name"], "webhook_configs": [{"url": f"http://{stage.address}/", "send_resolved": True}]}
-        for receiver in sample["receivers"]
-    ]
-    (home / "alertmanager.yaml").write_text(yaml.safe_dump(sample))
-    with server(
-        home / "log", "prometheus-alertmanager", f"--config.file={home / 'alertmanager.yaml'}",
-        f"--storage.path={home / 'data'}", "--web.listen-address=127.0.0.1:0", "--cluster.listen-address=",
-    ) as url:  # fmt: skip
+    with alertmanager_for(stage, tmp_path_factory.mktemp("alertmanager")) as url:
         yield url
 
 
 @pytest.fixture
 def prometheus(stage: Stage, alertmanager: str, tmp_path: Path) -> Iterator[str]:
-    sample = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())
-    sample["global"] = {"scrape_interval": "250ms", "scrape_timeout": "250ms", "evaluation_interval": "250ms"}
-    sample["rule_files"] = [str(FOLDER / name) for name in sample["rule_files"]]
-    sample["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"] = [alertmanager.removeprefix("http://")]
-    job = sample["scrape_configs"][0]
-    del job["scrape_timeout"]
-    job["static_configs"][0]["targets"] = [stage.address]
-    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(sample))
-    with server(
-        tmp_path / "log", "prometheus", f"--config.file={tmp_path / 'prometheus.yaml'}",
-        f"--storage.tsdb.path={tmp_path / 'data'}", "--web.listen-address=127.0.0.1:0",
-    ) as url:  # fmt: skip
+    with prometheus_for(stage.address, alertmanager, tmp_path) as url:
         yield url
 
 
