@@ -584,6 +584,19 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
+class EvidenceRecord:
+    """A signed record that an incident stands on, and what it holds of it. None: the rule counts no such thing."""
+
+    source: Source
+    from_time_ns: int | None = None  # of what speaks against the element
+    to_time_ns: int | None = None
+    sent: int | None = None  # in the loss ratio, of the incident's paths
+    lost: int | None = None
+    slow: int | None = None  # above the usual p99
+    delay_max_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Swing:
     """Peak against off-peak of one path and version class; medians over the trailing period."""
 

@@ -31,6 +31,7 @@ from collector.app.trees import Trees
 from collector.clock import Clock, SystemClock
 from collector.config import Config, Tls, configuration_hash, date_faults
 from collector.control import Control, KeyFileError, load_or_create_key
+from collector.export.evidence_api import Evidence
 from collector.export.http import Sources, create_app
 from collector.export.prometheus import PARTS, Exporter
 from collector.export.series import NicSeries
@@ -204,7 +205,10 @@ def _sources(
     parts = (*PARTS, intake_of(sessions, log))
     exporter = Exporter(lambda: runner.snapshot, complete_node, clock.wall_ns, parts)
     series = NicSeries(log, reader.counter_sets)
-    return Sources(reader, exporter.render, health, complete_node, warnings, series, topology=topology)
+    evidence = Evidence(log, reader)
+    return Sources(
+        reader, exporter.render, health, complete_node, warnings, series, evidence=evidence, topology=topology
+    )
 
 
 def _credentials(tls: Tls, clock: Clock) -> grpc.ServerCredentials:

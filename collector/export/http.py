@@ -15,6 +15,7 @@ from collector.analysis.elements import Topology
 from collector.analysis.rules import lanes, ports
 from collector.export import views
 from collector.export.burst_api import Bursts, Series, add_bursts, no_series
+from collector.export.evidence_api import FindEvidence, add_evidence, no_evidence
 from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE, wants_openmetrics
 from collector.export.measured_api import Measured, add_measured
 from collector.export.queries import DAY_NS, HOUR_NS, Cursor, From, Limit, PairsFrom, To, answer, span_of
@@ -59,6 +60,7 @@ class Sources:
     warnings: Callable[[], Mapping[str, str]] = dict  # part -> what somebody should look at though all works
     series: Series = no_series  # what NICs carried, out of the log
     ask_trace: AskTrace = ask_nobody  # has the paths from a node to another traced
+    evidence: FindEvidence = no_evidence  # signed records an incident stands on, out of the log
     topology: Topology | None = None  # which carrier a target is reached through; None: no carriers
 
 
@@ -127,6 +129,7 @@ def create_app(sources: Sources) -> FastAPI:
     add_bursts(app, reader, lambda *asked: sources.series(*asked))  # noqa: PLW0108 - looked up with each question
     add_measured(app, reader, sources.topology)
     add_ways(app, reader, sources.ask_trace)
+    add_evidence(app, sources.evidence)
     return app
 
 

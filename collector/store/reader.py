@@ -39,7 +39,7 @@ from collector.model import (
     TraceView,
     TreeHeadRow,
 )
-from collector.store import bursts, tables, ways
+from collector.store import bursts, evidence, tables, ways
 from collector.store.counting import count_slots
 from collector.store.database import open_reader
 from collector.store.hops import hop_count
@@ -147,6 +147,21 @@ class Reader:
             where.append(closed.is_(None))
         statement = select(table).where(*where).order_by(table.c.opened_time_ns, table.c.incident_id)
         return [read_incident(row) for row in self._rows(statement)]
+
+    def incident(self, incident_id: str) -> Incident | None:
+        """One incident by its id."""
+        found = self._rows(select(tables.incidents).where(tables.incidents.c.incident_id == incident_id))
+        return read_incident(found[0]) if found else None
+
+    def sources_of(self, path_ids: Iterable[int]) -> list[str]:
+        """Nodes that measure these paths."""
+        with self._engine.begin() as connection:
+            return evidence.sources_of(connection, path_ids)
+
+    def left_out(self, path_ids: Iterable[int], from_ns: int, to_ns: int, *, of_delay: bool) -> set[tuple[int, int]]:
+        """Path id and start of windows in ``[from, to)`` that verdicts on loss, or on delay, leave out."""
+        with self._engine.begin() as connection:
+            return evidence.left_out(connection, path_ids, from_ns, to_ns, of_delay=of_delay)
 
     def target_windows(self, from_ns: int, to_ns: int) -> Iterator[tuple[PathRow, StoredWindow]]:
         """Windows that start in ``[from, to)`` of all paths to targets without an agent, path by path."""

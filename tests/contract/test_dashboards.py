@@ -230,6 +230,7 @@ def test_links_lead_somewhere(name: str) -> None:
 class _NoSources:
     reader = None
     ask_trace = None
+    evidence = None
     topology = None
 
 

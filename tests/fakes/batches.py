@@ -38,6 +38,10 @@ class FakeChain:
     def public_key(self) -> bytes:
         return self._key.public_key().public_bytes_raw()
 
+    def sign(self, message: bytes) -> bytes:
+        """With the chain's key."""
+        return self._key.sign(message)
+
     def header(self) -> Header:
         header = Header(
             agent_id=self.agent_id,

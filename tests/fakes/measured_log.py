@@ -142,6 +142,7 @@ class MeasuredLog:
         self.of_port: Fate = replied  # the fate of its packets, with the port in place of the sequence
         self.ahead_ns: Callable[[str], int] | None = None  # how far a node's clock is; None: no one-way delays
         self.clock_error_ns = 20_000  # bound of each node's clock
+        self.signed = False  # with the keys of the chains; it takes time
         self.visible = 1 << 62
         self.traffic: FleetTraffic | None = None  # counters are sent too, if there is any
         self.hop_limits: dict[tuple[str, str], int] = {}  # of replies, by source and destination
@@ -444,7 +445,7 @@ class MeasuredLog:
         header = chain.header()
         header.last_event_time_ns = last_event_ns
         header.anchor.wall_time_ns = self.now_ns
-        batch = seal(header, records, chain.tip, lambda _: bytes(64))
+        batch = seal(header, records, chain.tip, chain.sign if self.signed else lambda _: bytes(64))
         chain.tip = Tip(chain.tip.seq + 1, header_hash(batch.header))
         return LogEntry(
             position=0,
