@@ -55,6 +55,8 @@ class Measuring:
     targets: Sequence[Mapping[str, Any]] = ()  # as in collector.yaml
     min_lost: int = 3  # of the loss rule
     path_mtu: bool = True
+    reference_traces: bool = True
+    addresses: Mapping[str, str] = field(default_factory=dict)  # of hosts that are not measured by their IPv4 one
     stamp: Mapping[str, Any] = field(default_factory=dict)  # measure.stamp, as in collector.yaml
     rules: Mapping[str, Any] = field(default_factory=dict)  # further ones, as in collector.yaml
 
@@ -102,7 +104,9 @@ def collector_file(
                 "name": host.name,
                 "site": SITE,
                 "rack": host.rack,
-                "endpoints": [{"nic": DATA_NIC, "address": host.address, "lane": "rail0"}],
+                "endpoints": [
+                    {"nic": DATA_NIC, "address": measuring.addresses.get(host.name, host.address), "lane": "rail0"}
+                ],
             }
             for host in topology.hosts
         ],
@@ -114,6 +118,7 @@ def collector_file(
             "echo": {"rate": measuring.echo_rate},
             "stamp": dict(measuring.stamp),
             "path_mtu": {"enabled": measuring.path_mtu},
+            "trace": {"reference": measuring.reference_traces},
             "throughput": {
                 "duration": measuring.duration,
                 "omit": "0s",

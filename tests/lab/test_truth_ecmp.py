@@ -59,6 +59,8 @@ class Story:
     too_large: int = 0
     tests: Sequence[Item] = ()
     paths: Sequence[Item] = ()
+    path_mtus: Sequence[Item] = ()
+    path_mtu_incidents: Sequence[Item] = ()
     at_the_start: dict[str, dict[str, int]] = field(default_factory=dict)  # by host and outcome, before any fault
     outcomes_before: dict[str, int] = field(default_factory=dict)  # before the far agent was killed
     outcomes_after: dict[str, int] = field(default_factory=dict)
@@ -158,6 +160,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             lose_on_the_bad_way(lab)
             look_at_the_loss(installation, story)
             look_at_the_tests(installation, story)
+            look_at_the_path_mtus(installation, story)
             stop_the_far_agent(installation, story)
         yield story
 
@@ -237,6 +240,18 @@ def look_at_the_tests(installation: Installation, story: Story) -> None:
         return all(any(row["loaded_by"] is not None for row in rows) for rows in story.echo.values())
 
     wait_for("windows of the time of the tests", stored, within=20)
+
+
+def look_at_the_path_mtus(installation: Installation, story: Story) -> None:
+    """What the agents found by themselves, with no word from anybody on the way."""
+
+    def found() -> bool:
+        story.path_mtus = installation.items("path-mtus", **{"from": rfc3339(story.began_s - 60)})
+        story.path_mtu_incidents = installation.incidents("path_mtu")
+        return len({check["src"] for check in story.path_mtus}) == len({one["src"] for one in story.paths}) == 2
+
+    wait_for("a check of the path MTU from both ends", found, within=30)
+    wait_for("its incidents", lambda: found() and len(story.path_mtu_incidents) == 2, within=10)
 
 
 def stop_the_far_agent(installation: Installation, story: Story) -> None:
@@ -325,6 +340,17 @@ def test_case_11_small_packets_pass_meanwhile(story: Story) -> None:
     for rows in story.echo.values():
         assert sum(row["sent"] for row in rows) > 0
         assert sum(row["lost"] + row["unreachable"] + row["corrupt"] for row in rows) == 0
+
+
+def test_case_11_the_size_that_still_passes_is_found_and_that_nobody_says_so(story: Story) -> None:
+    for check in story.path_mtus:
+        assert (check["mtu_bytes"], check["black_hole"]) == (CARRIED_BYTES, True), check
+        assert check["interface_mtu_bytes"] == 1500
+        fates = {trial["payload_bytes"] + 28: trial["fate"] for trial in check["trials"]}
+        assert fates[CARRIED_BYTES] == "replied"
+        assert fates[CARRIED_BYTES + 1] == fates[1500] == "silent"
+    for incident in story.path_mtu_incidents:
+        assert (incident["severity"], incident["element"]["kind"]) == ("critical", "path")
 
 
 # ---------------------------------------------------------------- an agent that is not there
