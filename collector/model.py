@@ -773,9 +773,9 @@ class PairLoss:
     """STAMP between two endpoints over a stretch of time, all source ports together and each by itself.
 
     What of ``lost`` is in neither direction is not known to be in one: lost across a reflector's new start, or with no
-    reply behind it yet. A gap counts to the time of its first packet. ``pattern`` is what the loss rule calls
-    ``ports_pattern``: ``none`` (nothing lost), ``some`` (a stable subset of the ports loses), ``all``, or ``unclear``
-    (too little lost, or too few ports, to say).
+    reply behind it yet. A gap counts to the time of its first packet, once that window is closed. ``pattern`` is what
+    the loss rule calls ``ports_pattern``: ``none`` (nothing lost), ``some`` (a stable subset of the ports loses),
+    ``all``, or ``unclear`` (too little lost, or too few ports, to say).
     """
 
     src: str

@@ -14,6 +14,7 @@ from collector.model import PairLoss, PairOneWay, PathRow, PortLoss
 from collector.store import spread, tables
 from collector.store.rows import read_path, signed, unsigned
 
+WINDOW_NS = 10_000_000_000
 Counted = tuple[int, int]  # packets in the loss ratio, of these lost
 # What a rule calls the ports of a pair that loses: ports, and [port, step of time] packets sent and lost.
 PatternOf = Callable[[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]], str]
@@ -54,7 +55,9 @@ def pair_losses(connection: Connection, from_ns: int, to_ns: int, pattern_of: Pa
     directed = {
         (unsigned(path_id), direction): count
         for path_id, direction, count in connection.execute(
+            # Only of windows that are closed: a gap is told of up to 10 s before the window that it began in.
             select(losses.c.path_id, losses.c.direction, func.sum(losses.c.lost))
+            .join(windows, (windows.c.path_id == losses.c.path_id) & (start == sent_at - sent_at % WINDOW_NS))
             .where(sent_at >= from_ns, sent_at < to_ns)
             .group_by(losses.c.path_id, losses.c.direction)
         )
@@ -185,12 +188,22 @@ def _told(sums: OneWaySums | None) -> PairOneWay | None:
     )
 
 
+def _within(lost: int, forward: int, reverse: int) -> tuple[int, int]:
+    """Both directions, together no more than what was lost: a gap that began in the last window may go on behind it,
+    and then part of it was lost later. Which part is not known, so each direction keeps its share."""
+    told = forward + reverse
+    return (forward, reverse) if told <= lost else (forward * lost // told, reverse * lost // told)
+
+
 def _pair(members: list[PathRow], counted: Mapping[int, Counted], directed: Mapping[tuple[int, int], int]) -> PairLoss:
     by_port: dict[int, PortLoss] = {}
     for path in members:  # paths of other Type-P over the same port add up
         sent, lost = counted[path.path_id]
-        forward = directed.get((path.path_id, LOSS_DIRECTION_FORWARD), 0)
-        reverse = directed.get((path.path_id, LOSS_DIRECTION_REVERSE), 0)
+        forward, reverse = _within(
+            lost,
+            directed.get((path.path_id, LOSS_DIRECTION_FORWARD), 0),
+            directed.get((path.path_id, LOSS_DIRECTION_REVERSE), 0),
+        )
         known = by_port.get(path.source_port, PortLoss(path.source_port, 0, 0, 0, 0))
         by_port[path.source_port] = PortLoss(
             path.source_port,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from agent.record.columns import fill_one_way
-from agent.result import OneWayBatch, OneWayDelay
+from agent.result import OneWayBatch, OneWayDelay, OneWayLoss
 from bandwitness.identity import short_id
 from bandwitness.v1 import record_pb2 as pb
 from collector.analysis import one_way
@@ -174,3 +174,34 @@ def test_a_pair_says_which_ports_lose_as_incidents_do(make_bench: MakeBench, fat
     assert pair(bench).pattern == pattern
     for incident in bench.incidents("loss"):
         assert incident.values["ports_pattern"] == pattern
+
+
+def test_a_gap_counts_once_the_window_that_it_began_in_is_closed(make_bench: MakeBench) -> None:
+    """So no pair has ever lost more in one direction than it lost."""
+    log = MeasuredLog(CONFIG, interval_ns=SECOND)
+    log.ports = lambda _: PORTS
+    path_id = short_id(stamp_path("r1n1", "r2n1", PORTS[0]))
+
+    def fate(src: str, _: str, port: int, time_ns: int) -> Packet:
+        if (src, port) == ("r1n1", PORTS[0]) and (time_ns - START_NS) // SECOND in (20, 21, 22, 52, 53):
+            return pb.PACKET_OUTCOME_LOST, None
+        return replied(src, "", 0, time_ns)
+
+    log.of_port = fate
+    log.pass_time(56)
+    record = pb.Record()
+    first = START_NS // SECOND
+    losses = [
+        OneWayLoss(path_id, first + at, first + at + lost - 1, lost, 0, 0, START_NS + at * SECOND)
+        for at, lost in ((20, 3), (52, 2))
+    ]
+    fill_one_way(record.one_way, OneWayBatch(losses=losses))
+    send(log, "r1n1", record.SerializeToString())
+    bench = make_bench(log, CONFIG)
+    bench.drain()
+    found = pair(bench)
+    assert (found.lost, found.forward_lost, found.reverse_lost, found.either_lost) == (3, 3, 0, 0)
+    log.pass_time(10)
+    bench.drain()
+    found = pair(bench)
+    assert (found.lost, found.forward_lost, found.reverse_lost, found.either_lost) == (5, 5, 0, 0)
