@@ -28,7 +28,7 @@ def test_ports_stand_by_themselves_and_together_and_what_has_no_direction_is_sai
 
 def test_a_gap_that_goes_on_behind_the_last_window_is_no_more_than_what_was_lost_in_it() -> None:
     path = paths("r1n1", "r2n1")[0]
-    one_way = {(path.path_id, LOSS_DIRECTION_FORWARD): 12}
+    one_way: dict[tuple[int, int], int] = {(path.path_id, LOSS_DIRECTION_FORWARD): 12}
     (pair,) = fold_pairs([path], {path.path_id: (100, 9)}, one_way)
     assert (pair.lost, pair.forward_lost, pair.reverse_lost, pair.either_lost) == (9, 9, 0, 0)
     (pair,) = fold_pairs([path], {path.path_id: (100, 9)}, one_way | {(path.path_id, LOSS_DIRECTION_REVERSE): 6})
