@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from bandwitness import VERSION
+from collector.export.order_commands import pause, resume
 
 FAILED = 1
 WRONG_USE = 2  # also click's own exit code for wrong arguments
@@ -202,6 +203,7 @@ _table_command(
 _table_command(
     "route-changes", "Paths that became others: number of routers, or who answers.", span=True, command_name="routes"
 )
+_table_command("pauses", "Pauses of throughput tests (`pause`, `resume`): where, from when to when, why.", span=True)
 _table_command("marks", "What trainers said: checkpoints and the like that began or ended.", span=True)
 _table_command("heads", "Daily signed tree heads over the whole log: keep them elsewhere.", span=False)
 _table_command("timetable", "Throughput tests planned, and how each ended.", span=True)
@@ -231,6 +233,10 @@ def trace(src: str, dst: str, url: str, as_json: bool) -> None:
         return
     for item in asked:
         click.echo(f"asked for: {item['request']} ({item['protocol']} path {item['path_id']})")
+
+
+main.add_command(pause)
+main.add_command(resume)
 
 
 if __name__ == "__main__":

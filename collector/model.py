@@ -329,6 +329,29 @@ class TreeHeadRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseRow:
+    """An operator's word that throughput tests stop, or may go on."""
+
+    source: Source
+    site: str  # empty: everywhere
+    paused: bool
+    time_ns: int  # collector's clock
+    until_time_ns: int | None  # None: until resumed
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseView:
+    """One pause of throughput tests."""
+
+    site: str  # empty: everywhere
+    start_time_ns: int
+    until_time_ns: int | None  # as said; None: until resumed
+    end_time_ns: int | None  # when it ended by another word, or had lapsed before that; None: nothing was said since
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CollectorStartedRow:
     source: Source
     collector_id: str

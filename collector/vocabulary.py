@@ -52,7 +52,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("offpeak_throughput_bytes_per_second", "gauge", "Median of valid results in the off-peak window over the trailing period.", PATH),
     Metric("swing_ratio", "gauge", "1 - peak / off-peak throughput; absent until both windows have enough valid tests.", PATH),
     Metric("hourly_throughput_bytes_per_second", "gauge", "Median of valid results between two racks in one hour of the local day (of the first rack's site) over the trailing period.", ("src_rack", "dst_rack", "lane", "hour")),
-    Metric("throughput_tests_total", "counter", "Planned throughput tests that are due, by outcome; failed ones are never 0 bytes per second.", ("src", "dst", "lane", "outcome")),
+    Metric("throughput_tests_total", "counter", "Planned throughput tests whose records are all there or not expected any more, by outcome; each is counted once.", ("src", "dst", "lane", "outcome")),
+    Metric("throughput_tests_corrected_total", "counter", "Of these, tests that a late record made something else: outcome is what they were counted as, corrected what they are.", ("src", "dst", "lane", "outcome", "corrected")),
     # Incidents.
     Metric("incident_active", "gauge", "1 for each open incident; during says whether it began inside a checkpoint (marked), a burst (inferred) or neither (empty).", ("rule", "severity", "kind", "element", "during")),
     # NICs.

@@ -42,7 +42,7 @@ from agent.sample.hostload import read_process
 from agent.sample.mark import MarkListener, places
 from agent.sample.mark_book import OpenMark
 from agent.sample.nic import NicSampler
-from agent.schedule import FileJournal, SlotRunner
+from agent.schedule import FileJournal, SlotRunner, pause_of_plan
 from agent.spool import Journal, Limits, Spool, SpoolError
 from agent.status import collect
 from agent.uplink import Introduction, Uplink
@@ -151,7 +151,7 @@ class Agent:
             source=random.SystemRandom(),
         )
         self.quiet = Quiet(
-            marks=self._open_marks, bursts=self._open_bursts, own_loads=self._own_loads, paused=self.pause.why
+            marks=self._open_marks, bursts=self._open_bursts, own_loads=self._own_loads, paused=self._paused
         )
         self.slots = SlotRunner(
             config.name,
@@ -257,6 +257,11 @@ class Agent:
             chains={BatchClass.Name(BatchClass.ValueType(kind)): each.tip for kind, each in self.spool.tips().items()},
             clock=self._reading,
         )
+
+    def _paused(self) -> str:
+        """The word of somebody on this host, else that of the plan."""
+        plan = None if self.keeper.current is None else self.keeper.current.plan
+        return self.pause.why() or ("" if plan is None else pause_of_plan(plan.pause, self._clock.wall_ns()))
 
     def _open_marks(self) -> Sequence[OpenMark]:
         return self._marks.guard((), self.marks.open)

@@ -1,9 +1,11 @@
 """Why no throughput test may run just now. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from agent.result import Gate, ThroughputRun
 from bandwitness.v1 import record_pb2 as pb
+from bandwitness.v1.plan_pb2 import TestPause
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +45,15 @@ def held(run: ThroughputRun, hold: Hold) -> ThroughputRun:
         return run
     said = f"; {run.report.detail}" if run.report.detail else ""
     return replace(run, report=replace(run.report, outcome=outcome, detail=f"{hold.detail}{said}"))
+
+
+def pause_of_plan(pauses: Iterable[TestPause], now_ns: int) -> str:
+    """What to record of a test that is left out because the plan says that tests pause; empty when it does not.
+
+    ``now_ns``: wall clock. A pause without an end holds until a plan comes without it.
+    """
+    for pause in pauses:
+        if not pause.until_time_ns or now_ns < pause.until_time_ns:
+            where = f"at site {pause.site}" if pause.site else "everywhere"
+            return f"paused {where} by the collector" + (f": {pause.reason}" if pause.reason else "")
+    return ""

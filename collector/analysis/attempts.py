@@ -34,7 +34,7 @@ class Tracked:
     contended: bool = False
     settled: bool = False  # no more records are waited for
     valid: bool = False
-    counted: str = ""  # outcome under which it stands in the counts
+    counted: tuple[str, ...] = ()  # outcomes under which it stood when it was settled: the first is in the counts
 
     @property
     def ran(self) -> Span | None:
@@ -87,7 +87,10 @@ class Attempts:
         self._waiting: set[bytes] = set()  # due and not settled
         self._changed: set[bytes] = set()
         self._fresh: set[bytes] = set()
-        self.counts: dict[tuple[str, str, str, str], int] = {}  # due slots: source, destination, lane, outcome
+        # Source, destination, lane, outcome: of settled slots, each once, for ever. What a late record makes of one of
+        # them counts beside that: what it stood as, what it is.
+        self.counts: dict[tuple[str, str, str, str], int] = {}
+        self.corrections: dict[tuple[str, str, str, str, str], int] = {}
 
     def restore(self, tracked: Iterable[Tracked]) -> None:
         """Puts back what the store kept."""
@@ -249,16 +252,21 @@ class Attempts:
         self._count(entry)
 
     def _count(self, entry: Tracked) -> None:
-        outcome = "" if entry.category == "pending" else outcome_name(entry.outcome)
-        if outcome == entry.counted:
+        """Nothing is ever taken off a count: a slot counts once no record is waited for."""
+        if not entry.settled or entry.category == "pending":
+            return
+        outcome = outcome_name(entry.outcome)
+        if entry.counted[-1:] == (outcome,):
             return
         ends = (entry.slot.client, entry.slot.server)
         source, destination = reversed(ends) if entry.slot.reverse else ends
-        for name, step in ((entry.counted, -1), (outcome, 1)):
-            if name:
-                key = (source.node, destination.node, source.lane, name)
-                self.counts[key] = self.counts.get(key, 0) + step
-        entry.counted = outcome
+        pair = (source.node, destination.node, source.lane)
+        if entry.counted:
+            change = (*pair, entry.counted[-1], outcome)
+            self.corrections[change] = self.corrections.get(change, 0) + 1
+        else:
+            self.counts[*pair, outcome] = self.counts.get((*pair, outcome), 0) + 1
+        entry.counted = (*entry.counted, outcome)
 
     def _is_contended(self, entry: Tracked) -> bool:
         """Whether, at the same time, more runs held one of its tokens than the planner ever allows."""

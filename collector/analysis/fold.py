@@ -28,6 +28,7 @@ from collector.analysis.window import SECOND, WINDOW_NS, Window
 from collector.config import Config
 from collector.decode import Decoded, Definitions, decode
 from collector.model import Element, Flag, LogEntry, Quarantined, RoundTripSamples, Source
+from collector.store.pauses import pause_values
 from collector.store.rows import (
     Values,
     gap_values,
@@ -46,6 +47,7 @@ from collector.store.tables import (  # fmt: skip
     one_way_losses,
     path_mtus,
     paths,
+    pauses,
     plans,
     profiles,
     quarantine,
@@ -175,6 +177,7 @@ class Fold:
             parts.position.started_ns = max(parts.position.started_ns, entry.received_time_ns)
         if decoded.tree_heads:
             tx.put(tree_heads, [tree_head_values(head) for head in decoded.tree_heads])
+        tx.put(pauses, [pause_values(pause) for pause in decoded.pauses])
         for plan in decoded.plans:
             touched = parts.attempts.plan(plan)
             for tracked in touched:

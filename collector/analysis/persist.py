@@ -33,7 +33,7 @@ from collector.config import Config
 from collector.decode import Definitions
 from collector.model import OneWayWindow, StoredWindow
 from collector.store import tables
-from collector.store.counting import attempt_counts, count_slots, outcome_name
+from collector.store.counting import attempt_counts
 from collector.store.newest import newest_windows
 from collector.store.rows import (
     one_way_window_values,
@@ -51,7 +51,7 @@ from collector.store.rows import (
 from collector.store.writer import Transaction
 
 # Rises with every change that makes other rows or verdicts of the same log: the store is then made anew.
-VERSION = 17
+VERSION = 18
 IN_MEMORY_NS = 150 * SECOND  # behind what was judged last
 
 
@@ -134,7 +134,7 @@ def load(tx: Transaction, config: Config, stored: StoredRounds) -> tuple[Parts, 
     loading = Loading(index)
     attempts = Attempts(config.measure.throughput.uplink_tokens, lambda slot_id: _find_slot(stored, slot_id))
     _load_attempts(tx, attempts, loading, topology, position.received_ns)
-    attempts.counts = attempt_counts(count_slots(tx.connection))
+    attempts.counts, attempts.corrections = attempt_counts(tx.connection)
     _load_results(tx, swings, config, position.received_ns)
     doubts = Doubts(index)
     kept = tables.doubts.c.start_time_ns >= position.received_ns - DOUBTS_KEPT_NS
@@ -254,6 +254,7 @@ def _tracked_values(tracked: Tracked) -> dict[str, Any]:
         "contended": tracked.contended,
         "settled": tracked.settled,
         "valid": tracked.valid,
+        "counted": " ".join(tracked.counted),
     }
 
 
@@ -273,7 +274,7 @@ def _read_tracked(tx: Transaction, row: Mapping[str, Any]) -> Tracked:
         contended=row["contended"],
         settled=row["settled"],
         valid=row["valid"],
-        counted="" if row["category"] == "pending" else outcome_name(row["outcome"]),
+        counted=tuple(row["counted"].split()),
     )
 
 

@@ -91,8 +91,10 @@ class Snapshot:
     hours: Mapping[tuple[str, str, str, str], float] = field(default_factory=dict)
     """Median valid throughput in bit/s by (rack, rack, lane, hour of the local day at the first, two digits)."""
     attempts: Mapping[tuple[str, str, str, str], int] = field(default_factory=dict)
-    """Due slots by (source, destination, lane, outcome in lower case), in the direction of the data: of a reverse test
-    the server's node is the source. ``lost`` included, pending not."""
+    """Settled slots by (source, destination, lane, outcome in lower case), in the direction of the data: of a reverse
+    test the server's node is the source. ``lost`` included, pending not. Each slot is in one of these for ever."""
+    corrections: Mapping[tuple[str, str, str, str, str], int] = field(default_factory=dict)
+    """Slots that a record made something else after they were counted: what they stood as, what they became."""
     incidents: Sequence[Incident] = ()  # open ones
     nics: Sequence[NicStatus] = ()
     open_bursts: Sequence[Burst] = ()

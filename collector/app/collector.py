@@ -25,6 +25,7 @@ from collector.app.figures import intake_of
 from collector.app.http import HttpListenError, HttpServer, listening_socket, url_of
 from collector.app.limits import AcceptErrors, agent_connections, raise_descriptor_limit
 from collector.app.pauses import note_pauses
+from collector.app.pausing import Pausing
 from collector.app.planning import Planning, windows_fixed
 from collector.app.tracing import Tracing
 from collector.app.trees import Trees
@@ -104,10 +105,11 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         reader = Reader(store.path, config)
         parts.callback(reader.close)
         tracing = Tracing(planning, reader, lambda: runner.snapshot.incidents, clock)
+        pausing = Pausing(config, planning, control, clock)
         url = url_of(listener)
         trees = Trees(config, state, log, control, reader=reader, clock=clock)
         sources = _sources(reader, log, runner, sessions, clock=clock, trees=trees, topology=Topology(config))
-        site = create_app(replace(sources, ask_trace=tracing.ask))
+        site = create_app(replace(sources, ask_trace=tracing.ask, say_pause=pausing.say))
         site.include_router(trees.router)
         http = HttpServer(site)
         serving = await parts.enter_async_context(_running(http.serve([listener]), on_leaving=http))

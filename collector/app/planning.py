@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from bandwitness.chain import ChainError, read_header
 from bandwitness.v1.plan_pb2 import Plan, TraceRequest
-from bandwitness.v1.record_pb2 import PlanIssued, TimeOfDayRange, WindowsFixed
+from bandwitness.v1.record_pb2 import PlanIssued, TestsPaused, TimeOfDayRange, WindowsFixed
 from collector.clock import Clock
 from collector.config import Config
 from collector.control import Control, IssuedPlan
@@ -65,6 +65,8 @@ class Planning:
             issued_ns = max(issued.plan.issued_time_ns for issued in self._control.plans().values())
             self._next_ns = monotonic_ns + max(0, issued_ns + EVERY_NS - now_ns)
             logger.info("planning: the plans in force hold")
+            async with self._one:
+                await self._say_pauses()  # the word may have been written and no plan after it
             return
         await self.plan()
 
@@ -101,6 +103,7 @@ class Planning:
             before = self._control.plan_for(node)
             if before is not None:
                 plan.trace.extend(wanted for wanted in before.plan.trace if wanted.expiry_time_ns > now_ns)
+            plan.pause.extend(self._control.pauses(plan.site, now_ns))
         await self._control.issue(plans.plans)
         return plans
 
@@ -131,6 +134,34 @@ class Planning:
             plan.issued_time_ns = now_ns
             await self._control.issue({node: plan})
             return True
+
+    async def set_pauses(self, words: Sequence[TestsPaused]) -> int:
+        """Writes that tests of sites (empty: everywhere) pause or go on, then plans that tell the agents; gives back
+        how many plans changed.
+
+        Raises:
+            LogError: it could not be written. What was written by then stays in force, and is in the next plans.
+        """
+        async with self._one:
+            await self._control.say_pauses(words)
+            return await self._say_pauses()
+
+    async def _say_pauses(self) -> int:
+        """Plans in force, with the pauses in force."""
+        now_ns, changed = self._clock.wall_ns(), {}
+        for node, issued in self._control.plans().items():
+            wanted = self._control.pauses(issued.plan.site, now_ns)
+            if wanted == list(issued.plan.pause):
+                continue
+            plan = Plan()
+            plan.CopyFrom(issued.plan)
+            del plan.pause[:]
+            plan.pause.extend(wanted)
+            plan.version = max(now_ns // MS, plan.version + 1)
+            plan.issued_time_ns = now_ns
+            changed[node] = plan
+        await self._control.issue(changed)
+        return len(changed)
 
     def _hold(self, now_ns: int) -> bool:
         """Whether every node has a plan made from this very configuration that is good for half its time yet."""

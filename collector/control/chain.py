@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bandwitness import VERSION
 from bandwitness.chain import ORIGIN, ChainError, Tip, header_hash, read_header, read_payload, seal
 from bandwitness.identity import canonical
-from bandwitness.v1.plan_pb2 import Plan
+from bandwitness.v1.plan_pb2 import Plan, TestPause
 from bandwitness.v1.record_pb2 import (
     BATCH_CLASS_CONTROL,
     ChainOpened,
@@ -24,6 +24,7 @@ from bandwitness.v1.record_pb2 import (
     PlanIssued,
     Record,
     SignedBatch,
+    TestsPaused,
     WindowsFixed,
 )
 from collector.clock import Anchor, Clock
@@ -69,6 +70,7 @@ class Control:
         self._run_id = secrets.token_bytes(16)
         self.nodes: frozenset[str] = frozenset()  # those that the configuration names
         self._plans: dict[str, IssuedPlan] = {}
+        self._pauses: dict[str, TestsPaused] = {}  # by site, empty for everywhere: the newest word
         self._listeners: dict[str, set[asyncio.Event]] = {}
         own = {
             chain: state
@@ -165,6 +167,25 @@ class Control:
             if isinstance(result, BaseException):
                 raise result
 
+    async def say_pauses(self, words: Sequence[TestsPaused]) -> None:
+        """Writes that tests pause or go on; in force once this returns.
+
+        Raises:
+            LogError: as ``write``.
+        """
+        await self.write([Record(tests_paused=said) for said in words])
+        self._pauses.update({said.site: said for said in words})
+
+    def pauses(self, site: str | None, now_ns: int) -> list[TestPause]:
+        """What holds at ``now_ns`` for a site (None: for any), everywhere first; also after a restart."""
+        return [
+            TestPause(site=said.site, time_ns=said.time_ns, until_time_ns=said.until_time_ns, reason=said.reason)
+            for said in sorted(self._pauses.values(), key=lambda said: said.site)
+            if said.paused
+            and (site is None or said.site in ("", site))
+            and (not said.until_time_ns or now_ns < said.until_time_ns)
+        ]
+
     def plan_for(self, node: str) -> IssuedPlan | None:
         """The newest plan written for ``node``, also before a restart."""
         return self._plans.get(node)
@@ -237,8 +258,25 @@ class Control:
         for encoded in records:
             record = Record.FromString(encoded)
             issued, fixed = record.plan_issued, record.windows_fixed
+            if record.HasField("tests_paused"):
+                self._pauses.setdefault(record.tests_paused.site, record.tests_paused)
+            if record.HasField("plan_issued"):
+                self._take_up_pauses(issued)
             if record.HasField("plan_issued") and issued.node in nodes and issued.node not in self._plans:
                 plan = Plan.FromString(issued.plan)
                 self._plans[issued.node] = IssuedPlan(issued.node, batch, plan, sha256(issued.plan).digest())
             elif record.HasField("windows_fixed") and fixed.site in sites:
                 found.setdefault(fixed.site, fixed)
+
+    def _take_up_pauses(self, issued: PlanIssued) -> None:
+        """Plans say what pauses, so a word that was written before the newest plans is found without going back to it.
+        What has been said of a site since stands."""
+        for pause in Plan.FromString(issued.plan).pause:
+            said = TestsPaused(
+                site=pause.site,
+                paused=True,
+                time_ns=pause.time_ns,
+                until_time_ns=pause.until_time_ns,
+                reason=pause.reason,
+            )
+            self._pauses.setdefault(pause.site, said)

@@ -22,6 +22,7 @@ from collector.model import (
     OneWayLossRow,
     PathMtuRow,
     PathRow,
+    PauseRow,
     PlanRow,
     ProfileRow,
     Quarantined,
@@ -65,6 +66,7 @@ class Decoded:
     windows: list[WindowsRow] = field(default_factory=list)
     collectors_started: list[CollectorStartedRow] = field(default_factory=list)
     tree_heads: list[TreeHeadRow] = field(default_factory=list)
+    pauses: list[PauseRow] = field(default_factory=list)
     quarantined: list[Quarantined] = field(default_factory=list)
 
 
@@ -231,7 +233,21 @@ def _tree_head(result: Decoded, source: Source, record: Record, _: Definitions) 
     result.tree_heads.append(control.tree_head_row(source, record.tree_head, result.batch.sealed_time_ns))
 
 
-_CONTROL_KINDS = frozenset({"chain_opened", "plan_issued", "windows_fixed", "collector_started", "tree_head"})
+def _tests_paused(result: Decoded, source: Source, record: Record, _: Definitions) -> None:
+    result.pauses.append(control.pause_row(source, record.tests_paused))
+
+
+_CONTROL_KINDS = frozenset(
+    {
+        "chain_opened",
+        "plan_issued",
+        "windows_fixed",
+        "collector_started",
+        "tree_head",
+        "tests_paused",
+        "shared_test",
+    }
+)
 _BAD_RECORD = (
     columns.ColumnsError,
     runs.RunError,
@@ -256,6 +272,7 @@ _READERS: dict[str, Callable[[Decoded, Source, Record, Definitions], None]] = {
     "windows_fixed": _windows,
     "collector_started": _started,
     "tree_head": _tree_head,
+    "tests_paused": _tests_paused,
 }
 
 

@@ -5,13 +5,14 @@ from hashlib import sha256
 from google.protobuf.message import DecodeError
 
 from bandwitness.v1.plan_pb2 import Plan, Slot
-from bandwitness.v1.record_pb2 import ChainOpened, CollectorStarted, PlanIssued, TreeHead, WindowsFixed
+from bandwitness.v1.record_pb2 import ChainOpened, CollectorStarted, PlanIssued, TestsPaused, TreeHead, WindowsFixed
 from collector.decode.definitions import DefinitionError, Definitions, bounded, endpoint_row
 from collector.decode.runs import RunError
 from collector.model import (
     ChainOpenedRow,
     CollectorStartedRow,
     PathRow,
+    PauseRow,
     PlanRow,
     ProfileRow,
     SlotRow,
@@ -110,6 +111,12 @@ def tree_head_row(source: Source, head: TreeHead, signed_time_ns: int) -> TreeHe
     return TreeHeadRow(
         source, head.day, bounded(head.tree_size), head.root, bounded(head.last_position), signed_time_ns
     )
+
+
+def pause_row(source: Source, said: TestsPaused) -> PauseRow:
+    """One word of an operator."""
+    until_ns = said.until_time_ns if said.until_time_ns else None
+    return PauseRow(source, said.site, said.paused, said.time_ns, until_ns, said.reason)
 
 
 def collector_started_row(source: Source, started: CollectorStarted) -> CollectorStartedRow:

@@ -1,4 +1,5 @@
-"""The HTTP interface: ``/metrics``, ``/healthz`` and the JSON API. Reads only, but for one request (``way_api``)."""
+"""The HTTP interface: ``/metrics``, ``/healthz`` and the JSON API. Reads only, but for
+what `orders` lets through: a trace (``way_api``), a pause of tests (``pause_api``)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from collector.export.burst_api import Bursts, Series, add_bursts, no_series
 from collector.export.evidence_api import FindEvidence, add_evidence, no_evidence
 from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE, wants_openmetrics
 from collector.export.measured_api import Measured, add_measured
+from collector.export.pause_api import Pauses, SayPause, add_pauses, nobody_pauses
 from collector.export.queries import DAY_NS, HOUR_NS, Cursor, From, Limit, PairsFrom, To, answer, span_of
 from collector.export.views import BadQueryError
 from collector.export.way_api import AskTrace, Ways, add_ways, ask_nobody
@@ -34,7 +36,7 @@ from collector.model import (
 from collector.store.pairs import PatternOf
 
 
-class Reader(Bursts, Measured, Ways, Protocol):
+class Reader(Bursts, Measured, Pauses, Ways, Protocol):
     """What the store answers; safe from any thread."""
 
     def nodes(self) -> Sequence[NodeRow]: ...
@@ -61,6 +63,7 @@ class Sources:
     series: Series = no_series  # what NICs carried, out of the log
     ask_trace: AskTrace = ask_nobody  # has the paths from a node to another traced
     evidence: FindEvidence = no_evidence  # signed records an incident stands on, out of the log
+    say_pause: SayPause = nobody_pauses  # stops throughput tests, or lets them go on
     topology: Topology | None = None  # which carrier a target is reached through; None: no carriers
 
 
@@ -130,6 +133,7 @@ def create_app(sources: Sources) -> FastAPI:
     add_measured(app, reader, sources.topology)
     add_ways(app, reader, sources.ask_trace)
     add_evidence(app, sources.evidence)
+    add_pauses(app, reader, sources.say_pause)
     return app
 
 

@@ -110,6 +110,8 @@ def throughput(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
         yield "hourly_throughput_bytes_per_second", (labels, bps / 8)
     for labels, count in scrape.snapshot.attempts.items():
         yield "throughput_tests_total", (labels, count)
+    for correction, count in scrape.snapshot.corrections.items():
+        yield "throughput_tests_corrected_total", (correction, count)
 
 
 def incidents(scrape: Scrape) -> Iterator[tuple[str, Sample]]:

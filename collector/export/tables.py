@@ -308,6 +308,13 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("said by", _said_by),
         Column("next", _next_burst),
     ),
+    "pauses": (
+        Column("site", lambda item: item["site"] or "all"),
+        Column("from", lambda item: when(item["start_time"])),
+        Column("until", lambda item: when(item["until_time"]) if item["until_time"] else "resumed"),
+        Column("ended", lambda item: when(item["end_time"])),
+        Column("why", lambda item: item["reason"]),
+    ),
     "heads": (
         Column("day", lambda item: item["day"]),
         Column("headers", lambda item: str(item["tree_size"]), right=True),

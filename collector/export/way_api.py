@@ -1,7 +1,6 @@
 """The API of what paths are made of: traces, path MTU, changes; and the one request that the API takes."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from ipaddress import ip_address
 from typing import Annotated, Any, Protocol
 
 from fastapi import FastAPI, Query, Request
@@ -9,6 +8,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from collector.export import views
+from collector.export.orders import must_come_from_here
 from collector.export.queries import Cursor, From, Limit, To, answer, span_of
 from collector.model import PathMtuView, RouteChangeView, TraceView
 
@@ -70,9 +70,7 @@ def add_ways(app: FastAPI, reader: Ways, ask_trace: AskTrace) -> None:
     ) -> JSONResponse:
         """Has the paths from a node to another traced, through a new plan: those by echo and STAMP, TCP connects cannot
         be. From the collector's own host only, and not by a page in somebody's browser."""
-        host = request.client.host if request.client is not None else ""
-        if not _is_loopback(host) or "origin" in request.headers:
-            raise HTTPException(403, "a trace can be asked for on the collector's own host only, and by no web page")
+        must_come_from_here(request, "a trace can be asked for")
         try:
             asked = await ask_trace(src, dst)
         except TraceRefusedError as error:
@@ -82,10 +80,3 @@ def add_ways(app: FastAPI, reader: Ways, ask_trace: AskTrace) -> None:
 
 def _key(row: TraceView | PathMtuView | RouteChangeView) -> str:
     return f"{row.time_ns:020d} {row.path_id:016x} {getattr(row, 'change', '')}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -1,7 +1,7 @@
 """Accounting: planned = ok + failed + skipped + lost, counted in the database."""
 
 import json
-from collections.abc import Iterable
+from itertools import pairwise
 
 from sqlalchemy import Connection, func, select
 
@@ -52,14 +52,25 @@ def count_slots(connection: Connection, from_ns: int = 0, to_ns: int = ALWAYS_NS
     ]
 
 
-def attempt_counts(rows: Iterable[AccountingRow]) -> dict[tuple[str, str, str, str], int]:
-    """Accounting rows summed over windows: by source, destination, lane and outcome."""
+def attempt_counts(
+    connection: Connection,
+) -> tuple[dict[tuple[str, str, str, str], int], dict[tuple[str, str, str, str, str], int]]:
+    """Settled slots by source, destination, lane and the outcome they stood under first; and corrections of these: what
+    a slot stood as, and what it became."""
     counts: dict[tuple[str, str, str, str], int] = {}
-    for row in rows:
-        for outcome, number in row.outcomes.items():
-            key = (row.source, row.destination, row.lane, outcome)
-            counts[key] = counts.get(key, 0) + number
-    return counts
+    corrections: dict[tuple[str, str, str, str, str], int] = {}
+    slots = tables.slots
+    columns = (slots.c.client, slots.c.server, slots.c.reverse, slots.c.counted)
+    for row in connection.execute(select(*columns, func.count().label("number")).group_by(*columns)).mappings():
+        ends = (_end(row["client"]), _end(row["server"]))
+        source, destination = reversed(ends) if row["reverse"] else ends
+        pair = (source[0], destination[0], source[1])
+        outcomes = row["counted"].split()
+        if outcomes:
+            counts[*pair, outcomes[0]] = counts.get((*pair, outcomes[0]), 0) + row["number"]
+        for before, after in pairwise(outcomes):
+            corrections[*pair, before, after] = corrections.get((*pair, before, after), 0) + row["number"]
+    return counts, corrections
 
 
 def _end(text: str) -> tuple[str, str]:

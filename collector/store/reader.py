@@ -31,6 +31,7 @@ from collector.model import (
     PathMtuView,
     PathRow,
     PathStatus,
+    PauseView,
     RoundTripWindow,
     RouteChangeView,
     RunRow,
@@ -47,6 +48,7 @@ from collector.store.lanes import lane_bursts
 from collector.store.newest import newest_windows
 from collector.store.nodes import node_rows
 from collector.store.pairs import PatternOf, pair_losses
+from collector.store.pauses import pauses_between
 from collector.store.rows import (
     read_alert,
     read_gap,
@@ -183,6 +185,11 @@ class Reader:
             .order_by(table.c.from_time_ns, table.c.position, table.c.record_index)
         )
         return [read_gap(row) for row in self._rows(statement)]
+
+    def pauses(self, from_ns: int, to_ns: int) -> list[PauseView]:
+        """Pauses of throughput tests that were in force at some time in ``[from, to)``."""
+        with self._engine.connect() as connection:
+            return pauses_between(connection, from_ns, to_ns)
 
     def tree_heads(self) -> list[TreeHeadRow]:
         """Daily heads over the log, oldest first."""

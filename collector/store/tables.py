@@ -99,6 +99,7 @@ slots = Table(
     Column("contended", Boolean, nullable=False),
     Column("settled", Boolean, nullable=False),
     Column("valid", Boolean, nullable=False),
+    Column("counted", Text, nullable=False, server_default=""),  # outcomes, the one it stood under first before others
     Index("slots_by_start", "start_time_ns"),
     Index("slots_pending", "category", "end_time_ns"),
 )
@@ -488,6 +489,18 @@ tree_heads = Table(
     Column("root", LargeBinary, nullable=False),
     Column("last_position", BigInteger, nullable=False),
     Column("signed_time_ns", BigInteger, nullable=False),
+)
+
+pauses = Table(
+    "pauses",
+    METADATA,
+    Column("position", BigInteger, primary_key=True, autoincrement=False),  # in the log
+    Column("record_index", Integer, primary_key=True, autoincrement=False),
+    Column("time_ns", BigInteger, nullable=False),
+    Column("site", Text, nullable=False),  # empty: everywhere
+    Column("paused", Boolean, nullable=False),
+    Column("until_time_ns", BigInteger),
+    Column("reason", Text, nullable=False),
 )
 
 DERIVED = tuple(table for table in METADATA.sorted_tables if table is not alerts)

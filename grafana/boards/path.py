@@ -207,7 +207,12 @@ THROUGHPUT = [
             Query(
                 f"sum by (outcome) (increase(bandwitness_throughput_tests_total{{{ONE_PAIR}}}[1h]))",
                 "{{outcome}}",
-            )
+            ),
+            Query(
+                "sum by (outcome, corrected)"
+                f" (increase(bandwitness_throughput_tests_corrected_total{{{ONE_PAIR}}}[1h])) > 0",
+                "{{outcome}} corrected to {{corrected}} 更正",
+            ),
         ],
         axis="Tests per hour 每小时测试数", width=8, height=10, unit="none", style="bars", stacked=True, interval="1h",
         empty=NOTHING, overrides=colours(ok=BLUE, lost=VERMILLION, refused=ORANGE, busy=GREEN),

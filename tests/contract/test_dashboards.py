@@ -231,6 +231,7 @@ class _NoSources:
     reader = None
     ask_trace = None
     evidence = None
+    say_pause = None
     topology = None
 
 

@@ -29,12 +29,20 @@ class _SlotPurposeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SlotPurpo
     SLOT_PURPOSE_UNSPECIFIED: _SlotPurpose.ValueType  # 0
     SLOT_PURPOSE_PAIR: _SlotPurpose.ValueType  # 1
     """one directed pair alone"""
+    SLOT_PURPOSE_CONTENTION: _SlotPurpose.ValueType  # 2
+    """one of a group that saturates a rack's uplink, with permission"""
+    SLOT_PURPOSE_SHAPER: _SlotPurpose.ValueType  # 3
+    """one long run, with permission"""
 
 class SlotPurpose(_SlotPurpose, metaclass=_SlotPurposeEnumTypeWrapper): ...
 
 SLOT_PURPOSE_UNSPECIFIED: SlotPurpose.ValueType  # 0
 SLOT_PURPOSE_PAIR: SlotPurpose.ValueType  # 1
 """one directed pair alone"""
+SLOT_PURPOSE_CONTENTION: SlotPurpose.ValueType  # 2
+"""one of a group that saturates a rack's uplink, with permission"""
+SLOT_PURPOSE_SHAPER: SlotPurpose.ValueType  # 3
+"""one long run, with permission"""
 Global___SlotPurpose: _TypeAlias = SlotPurpose  # noqa: Y015
 
 class _WindowKind:
@@ -81,6 +89,7 @@ class Plan(_message.Message):
     PATH_MTU_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
     NO_REFERENCE_TRACES_FIELD_NUMBER: _builtins.int
+    PAUSE_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """rises with every plan for this node"""
     node: _builtins.str
@@ -125,6 +134,10 @@ class Plan(_message.Message):
 
     @_builtins.property
     def trace(self) -> _containers.RepeatedCompositeFieldContainer[Global___TraceRequest]: ...
+    @_builtins.property
+    def pause(self) -> _containers.RepeatedCompositeFieldContainer[Global___TestPause]:
+        """those that touch this node; while one holds no throughput test begins, and none goes on"""
+
     def __init__(
         self,
         *,
@@ -149,14 +162,47 @@ class Plan(_message.Message):
         path_mtu: Global___PathMtuCheck | None = ...,
         trace: _abc.Iterable[Global___TraceRequest] | None = ...,
         no_reference_traces: _builtins.bool = ...,
+        pause: _abc.Iterable[Global___TestPause] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["path_mtu", b"path_mtu", "stamp_reflector", b"stamp_reflector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["burst_counter_interval_ns", b"burst_counter_interval_ns", "counter_interval_ns", b"counter_interval_ns", "endpoint", b"endpoint", "expiry_time_ns", b"expiry_time_ns", "flush_interval_ns", b"flush_interval_ns", "frozen_until_ns", b"frozen_until_ns", "issued_time_ns", b"issued_time_ns", "max_probes_per_second", b"max_probes_per_second", "no_reference_traces", b"no_reference_traces", "node", b"node", "offline_test_grace_ns", b"offline_test_grace_ns", "own_traffic_limit_ratio", b"own_traffic_limit_ratio", "path_mtu", b"path_mtu", "rack", b"rack", "round_trip", b"round_trip", "site", b"site", "slot", b"slot", "stamp", b"stamp", "stamp_reflector", b"stamp_reflector", "trace", b"trace", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["burst_counter_interval_ns", b"burst_counter_interval_ns", "counter_interval_ns", b"counter_interval_ns", "endpoint", b"endpoint", "expiry_time_ns", b"expiry_time_ns", "flush_interval_ns", b"flush_interval_ns", "frozen_until_ns", b"frozen_until_ns", "issued_time_ns", b"issued_time_ns", "max_probes_per_second", b"max_probes_per_second", "no_reference_traces", b"no_reference_traces", "node", b"node", "offline_test_grace_ns", b"offline_test_grace_ns", "own_traffic_limit_ratio", b"own_traffic_limit_ratio", "path_mtu", b"path_mtu", "pause", b"pause", "rack", b"rack", "round_trip", b"round_trip", "site", b"site", "slot", b"slot", "stamp", b"stamp", "stamp_reflector", b"stamp_reflector", "trace", b"trace", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Plan: _TypeAlias = Plan  # noqa: Y015
+
+@_typing.final
+class TestPause(_message.Message):
+    """The operator's pause, as TestsPaused in record.proto."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SITE_FIELD_NUMBER: _builtins.int
+    TIME_NS_FIELD_NUMBER: _builtins.int
+    UNTIL_TIME_NS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    site: _builtins.str
+    """empty: everywhere"""
+    time_ns: _builtins.int
+    until_time_ns: _builtins.int
+    """wall clock; 0: until a plan comes without it"""
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        site: _builtins.str = ...,
+        time_ns: _builtins.int = ...,
+        until_time_ns: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "site", b"site", "time_ns", b"time_ns", "until_time_ns", b"until_time_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestPause: _TypeAlias = TestPause  # noqa: Y015
 
 @_typing.final
 class PathMtuCheck(_message.Message):

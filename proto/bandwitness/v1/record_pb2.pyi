@@ -639,6 +639,61 @@ GAP_REASON_SUSPENDED: GapReason.ValueType  # 5
 """the host slept"""
 Global___GapReason: _TypeAlias = GapReason  # noqa: Y015
 
+class _SharedTestKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SharedTestKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SharedTestKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SHARED_TEST_KIND_UNSPECIFIED: _SharedTestKind.ValueType  # 0
+    SHARED_TEST_KIND_CONTENTION: _SharedTestKind.ValueType  # 1
+    """many hosts of a rack send at once: what its uplink carries"""
+    SHARED_TEST_KIND_SHAPER: _SharedTestKind.ValueType  # 2
+    """one long run: whether a token bucket is in the way"""
+
+class SharedTestKind(_SharedTestKind, metaclass=_SharedTestKindEnumTypeWrapper): ...
+
+SHARED_TEST_KIND_UNSPECIFIED: SharedTestKind.ValueType  # 0
+SHARED_TEST_KIND_CONTENTION: SharedTestKind.ValueType  # 1
+"""many hosts of a rack send at once: what its uplink carries"""
+SHARED_TEST_KIND_SHAPER: SharedTestKind.ValueType  # 2
+"""one long run: whether a token bucket is in the way"""
+Global___SharedTestKind: _TypeAlias = SharedTestKind  # noqa: Y015
+
+class _GroupPart:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _GroupPartEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupPart.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    GROUP_PART_UNSPECIFIED: _GroupPart.ValueType  # 0
+    GROUP_PART_SOLO: _GroupPart.ValueType  # 1
+    """one host alone"""
+    GROUP_PART_CONCURRENT: _GroupPart.ValueType  # 2
+    """several hosts at once, out of the rack"""
+    GROUP_PART_ONE_FLOW: _GroupPart.ValueType  # 3
+    """as CONCURRENT, one flow a host: what ECMP collisions cost"""
+    GROUP_PART_CONTROL: _GroupPart.ValueType  # 4
+    """beside a CONCURRENT group: pairs inside the rack"""
+    GROUP_PART_LONG: _GroupPart.ValueType  # 5
+    """the long run of a shaper test"""
+
+class GroupPart(_GroupPart, metaclass=_GroupPartEnumTypeWrapper):
+    """How the senders of one group were put together."""
+
+GROUP_PART_UNSPECIFIED: GroupPart.ValueType  # 0
+GROUP_PART_SOLO: GroupPart.ValueType  # 1
+"""one host alone"""
+GROUP_PART_CONCURRENT: GroupPart.ValueType  # 2
+"""several hosts at once, out of the rack"""
+GROUP_PART_ONE_FLOW: GroupPart.ValueType  # 3
+"""as CONCURRENT, one flow a host: what ECMP collisions cost"""
+GROUP_PART_CONTROL: GroupPart.ValueType  # 4
+"""beside a CONCURRENT group: pairs inside the rack"""
+GROUP_PART_LONG: GroupPart.ValueType  # 5
+"""the long run of a shaper test"""
+Global___GroupPart: _TypeAlias = GroupPart  # noqa: Y015
+
 @_typing.final
 class SignedBatch(_message.Message):
     """---------------------------------------------------------------- envelope
@@ -902,6 +957,8 @@ class Record(_message.Message):
     SELF_CHECK_FIELD_NUMBER: _builtins.int
     TRAINER_MARK_FIELD_NUMBER: _builtins.int
     TREE_HEAD_FIELD_NUMBER: _builtins.int
+    TESTS_PAUSED_FIELD_NUMBER: _builtins.int
+    SHARED_TEST_FIELD_NUMBER: _builtins.int
     salt: _builtins.bytes
     """16 random bytes: the leaf hash of a withheld record gives nothing away"""
     @_builtins.property
@@ -936,6 +993,10 @@ class Record(_message.Message):
     def trainer_mark(self) -> Global___TrainerMark: ...
     @_builtins.property
     def tree_head(self) -> Global___TreeHead: ...
+    @_builtins.property
+    def tests_paused(self) -> Global___TestsPaused: ...
+    @_builtins.property
+    def shared_test(self) -> Global___SharedTest: ...
     def __init__(
         self,
         *,
@@ -956,12 +1017,14 @@ class Record(_message.Message):
         self_check: Global___SelfCheck | None = ...,
         trainer_mark: Global___TrainerMark | None = ...,
         tree_head: Global___TreeHead | None = ...,
+        tests_paused: Global___TestsPaused | None = ...,
+        shared_test: Global___SharedTest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "one_way", b"one_way", "path_mtu", b"path_mtu", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "route_trace", b"route_trace", "self_check", b"self_check", "throughput_run", b"throughput_run", "trainer_mark", b"trainer_mark", "tree_head", b"tree_head", "windows_fixed", b"windows_fixed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "one_way", b"one_way", "path_mtu", b"path_mtu", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "route_trace", b"route_trace", "self_check", b"self_check", "shared_test", b"shared_test", "tests_paused", b"tests_paused", "throughput_run", b"throughput_run", "trainer_mark", b"trainer_mark", "tree_head", b"tree_head", "windows_fixed", b"windows_fixed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "one_way", b"one_way", "path_mtu", b"path_mtu", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "route_trace", b"route_trace", "salt", b"salt", "self_check", b"self_check", "throughput_run", b"throughput_run", "trainer_mark", b"trainer_mark", "tree_head", b"tree_head", "windows_fixed", b"windows_fixed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "one_way", b"one_way", "path_mtu", b"path_mtu", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "route_trace", b"route_trace", "salt", b"salt", "self_check", b"self_check", "shared_test", b"shared_test", "tests_paused", b"tests_paused", "throughput_run", b"throughput_run", "trainer_mark", b"trainer_mark", "tree_head", b"tree_head", "windows_fixed", b"windows_fixed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["definition", "round_trip", "throughput_run", "nic", "gap", "agent_status", "chain_opened", "plan_issued", "windows_fixed", "collector_started", "one_way", "route_trace", "path_mtu", "self_check", "trainer_mark", "tree_head"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["definition", "round_trip", "throughput_run", "nic", "gap", "agent_status", "chain_opened", "plan_issued", "windows_fixed", "collector_started", "one_way", "route_trace", "path_mtu", "self_check", "trainer_mark", "tree_head", "tests_paused", "shared_test"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -2407,6 +2470,192 @@ class TreeHead(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TreeHead: _TypeAlias = TreeHead  # noqa: Y015
+
+@_typing.final
+class TestsPaused(_message.Message):
+    """An operator's word that throughput tests of a site, or everywhere, stop or may go on. Written before agents hear of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SITE_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    TIME_NS_FIELD_NUMBER: _builtins.int
+    UNTIL_TIME_NS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    site: _builtins.str
+    """empty: everywhere"""
+    paused: _builtins.bool
+    """false: they may go on"""
+    time_ns: _builtins.int
+    """wall clock of the collector"""
+    until_time_ns: _builtins.int
+    """0: until somebody resumes"""
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        site: _builtins.str = ...,
+        paused: _builtins.bool = ...,
+        time_ns: _builtins.int = ...,
+        until_time_ns: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["paused", b"paused", "reason", b"reason", "site", b"site", "time_ns", b"time_ns", "until_time_ns", b"until_time_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestsPaused: _TypeAlias = TestsPaused  # noqa: Y015
+
+@_typing.final
+class TestPermission(_message.Message):
+    """What was agreed before a test may saturate something that others share, as the configuration says it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    SITE_FIELD_NUMBER: _builtins.int
+    RACK_FIELD_NUMBER: _builtins.int
+    NOTICE_NS_FIELD_NUMBER: _builtins.int
+    HOURS_FIELD_NUMBER: _builtins.int
+    TIME_ZONE_FIELD_NUMBER: _builtins.int
+    BYTE_CAP_FIELD_NUMBER: _builtins.int
+    APPROVER_FIELD_NUMBER: _builtins.int
+    kind: Global___SharedTestKind.ValueType
+    site: _builtins.str
+    rack: _builtins.str
+    """empty: every rack of the site"""
+    notice_ns: _builtins.int
+    """at least this long from the order to the first packet"""
+    time_zone: _builtins.str
+    byte_cap: _builtins.int
+    """of one test, all its runs together"""
+    approver: _builtins.str
+    """who agreed"""
+    @_builtins.property
+    def hours(self) -> _containers.RepeatedCompositeFieldContainer[Global___TimeOfDayRange]:
+        """in the site's time zone; empty: at any time"""
+
+    def __init__(
+        self,
+        *,
+        kind: Global___SharedTestKind.ValueType = ...,
+        site: _builtins.str = ...,
+        rack: _builtins.str = ...,
+        notice_ns: _builtins.int = ...,
+        hours: _abc.Iterable[Global___TimeOfDayRange] | None = ...,
+        time_zone: _builtins.str = ...,
+        byte_cap: _builtins.int = ...,
+        approver: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approver", b"approver", "byte_cap", b"byte_cap", "hours", b"hours", "kind", b"kind", "notice_ns", b"notice_ns", "rack", b"rack", "site", b"site", "time_zone", b"time_zone"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestPermission: _TypeAlias = TestPermission  # noqa: Y015
+
+@_typing.final
+class TestGroup(_message.Message):
+    """Slots that run at once and are read together."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    SENDERS_FIELD_NUMBER: _builtins.int
+    REPEAT_FIELD_NUMBER: _builtins.int
+    START_TIME_NS_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.bytes
+    """of its slots"""
+    part: Global___GroupPart.ValueType
+    senders: _builtins.int
+    """hosts that send out of the rack at this time"""
+    repeat: _builtins.int
+    """0, 1, 2 …"""
+    start_time_ns: _builtins.int
+    slots: _builtins.int
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.bytes = ...,
+        part: Global___GroupPart.ValueType = ...,
+        senders: _builtins.int = ...,
+        repeat: _builtins.int = ...,
+        start_time_ns: _builtins.int = ...,
+        slots: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "part", b"part", "repeat", b"repeat", "senders", b"senders", "slots", b"slots", "start_time_ns", b"start_time_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestGroup: _TypeAlias = TestGroup  # noqa: Y015
+
+@_typing.final
+class SharedTest(_message.Message):
+    """A test that saturates something shared: its permission, and what it will do. Written before any plan has its slots."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEST_ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    SITE_FIELD_NUMBER: _builtins.int
+    RACK_FIELD_NUMBER: _builtins.int
+    PERMISSION_FIELD_NUMBER: _builtins.int
+    ORDERED_TIME_NS_FIELD_NUMBER: _builtins.int
+    PREDICTED_BYTES_FIELD_NUMBER: _builtins.int
+    PREDICTED_BILL_WINDOWS_FIELD_NUMBER: _builtins.int
+    PREDICTED_ADDED_BPS_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    ENDED_REASON_FIELD_NUMBER: _builtins.int
+    test_id: _builtins.bytes
+    """16 bytes"""
+    kind: Global___SharedTestKind.ValueType
+    site: _builtins.str
+    rack: _builtins.str
+    ordered_time_ns: _builtins.int
+    predicted_bytes: _builtins.int
+    predicted_bill_windows: _builtins.int
+    """of five minutes, of the busiest link and direction"""
+    predicted_added_bps: _builtins.float
+    """to the mean of the window with most of it"""
+    ended_reason: _builtins.str
+    """why it was called off"""
+    @_builtins.property
+    def permission(self) -> Global___TestPermission:
+        """under which it was ordered"""
+
+    @_builtins.property
+    def group(self) -> _containers.RepeatedCompositeFieldContainer[Global___TestGroup]:
+        """empty: the test is called off"""
+
+    def __init__(
+        self,
+        *,
+        test_id: _builtins.bytes = ...,
+        kind: Global___SharedTestKind.ValueType = ...,
+        site: _builtins.str = ...,
+        rack: _builtins.str = ...,
+        permission: Global___TestPermission | None = ...,
+        ordered_time_ns: _builtins.int = ...,
+        predicted_bytes: _builtins.int = ...,
+        predicted_bill_windows: _builtins.int = ...,
+        predicted_added_bps: _builtins.float = ...,
+        group: _abc.Iterable[Global___TestGroup] | None = ...,
+        ended_reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["permission", b"permission"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended_reason", b"ended_reason", "group", b"group", "kind", b"kind", "ordered_time_ns", b"ordered_time_ns", "permission", b"permission", "predicted_added_bps", b"predicted_added_bps", "predicted_bill_windows", b"predicted_bill_windows", "predicted_bytes", b"predicted_bytes", "rack", b"rack", "site", b"site", "test_id", b"test_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SharedTest: _TypeAlias = SharedTest  # noqa: Y015
 
 @_typing.final
 class TimeOfDayRange(_message.Message):

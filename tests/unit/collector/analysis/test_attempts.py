@@ -100,7 +100,12 @@ def test_a_record_that_comes_after_all_corrects_the_attempt() -> None:
     made.settle(AT_END, HOUR)
     made.run(run(one))
     assert made.get(one.slot_id).category == "ok"  # type: ignore[union-attr]
-    assert made.counts == {("r1n1", "r2n1", "rail0", "lost"): 0, ("r1n1", "r2n1", "rail0", "ok"): 1}
+    # What was counted stays so; the correction stands beside it.
+    assert made.counts == {("r1n1", "r2n1", "rail0", "lost"): 1}
+    assert made.corrections == {}
+    made.run(run(one, pb.RUN_ROLE_SERVER))
+    assert made.counts == {("r1n1", "r2n1", "rail0", "lost"): 1}
+    assert made.corrections == {("r1n1", "r2n1", "rail0", "lost", "ok"): 1}
 
 
 def test_a_slot_that_a_later_plan_leaves_out_is_skipped_and_may_come_back() -> None:
@@ -198,6 +203,7 @@ def test_a_reverse_test_is_counted_in_the_direction_of_the_data() -> None:
     one = replace(slot(1), reverse=True)
     made = attempts(one)
     made.run(run(one))
+    made.run(run(one, pb.RUN_ROLE_SERVER))
     assert made.counts == {("r2n1", "r1n1", "rail0", "ok"): 1}
 
 

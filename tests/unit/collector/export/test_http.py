@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO
 from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE
 from collector.export.http import Sources, create_app
+from collector.export.pause_api import PauseRefusedError
 from collector.export.queries import DAY_NS
 from collector.export.way_api import TraceRefusedError
 from collector.model import (
@@ -32,6 +33,7 @@ from collector.model import (
     PathMtuView,
     PathRow,
     PathStatus,
+    PauseView,
     PortLoss,
     RoundTripWindow,
     RouteChangeView,
@@ -128,6 +130,10 @@ class Rows:
         self.asked.append(("bursts", from_ns, to_ns, active_only))
         return [BurstEvent(CLUSTER, [BURST])]
 
+    def pauses(self, from_ns: int, to_ns: int) -> Sequence[PauseView]:
+        self.asked.append(("pauses", from_ns, to_ns))
+        return [PauseView("a", 10**18, None, None, "checkpoint")]
+
     def traces(self, from_ns: int, to_ns: int) -> Sequence[TraceView]:
         self.asked.append(("traces", from_ns, to_ns))
         hops = (HopRow(1, 1, "10.0.0.1", 90_000), HopRow(2, 4, None, None))
@@ -217,6 +223,46 @@ def test_a_trace_cannot_be_asked_for_from_elsewhere_or_by_a_web_page(rows: Rows,
     assert page.status_code == 403
     assert asking(rows).post("/api/v1/traces").status_code == 400
     assert client.post("/api/v1/traces", params=query).status_code == 403  # the test client's own name is no address
+
+
+def switching(rows: Rows, host: str = "127.0.0.1") -> tuple[TestClient, list[tuple[object, ...]]]:
+    said: list[tuple[object, ...]] = []
+
+    async def say(
+        site: str | None, *, paused: bool, for_ns: int | None = None, reason: str = ""
+    ) -> Sequence[Mapping[str, object]]:
+        if site == "nowhere":
+            raise PauseRefusedError("no site nowhere")
+        said.append((site, paused, for_ns, reason))
+        return [{"site": site or "", "paused": paused}]
+
+    sources = Sources(rows, lambda openmetrics: "", dict, lambda row: row, say_pause=say)
+    return TestClient(create_app(sources), raise_server_exceptions=False, client=(host, 50_000)), said
+
+
+def test_tests_can_be_paused_and_resumed_on_this_host(rows: Rows) -> None:
+    here, said = switching(rows)
+    answer = here.post("/api/v1/pauses", params={"site": "a", "for_s": "1.5", "reason": "demo"})
+    assert (answer.status_code, answer.json()["items"][0]["site"]) == (202, "a")
+    assert here.post("/api/v1/resumes", params={"all": "true"}).status_code == 202
+    assert said == [("a", True, 1_500_000_000, "demo"), (None, False, None, "")]
+    (shown,) = here.get("/api/v1/pauses").json()["items"]
+    assert (shown["site"], shown["until_time"], shown["reason"]) == ("a", None, "checkpoint")
+    assert here.post("/api/v1/pauses", params={"site": "nowhere"}).status_code == 409
+
+
+def test_tests_cannot_be_paused_from_elsewhere_by_a_web_page_or_without_saying_where(
+    rows: Rows, client: TestClient
+) -> None:
+    here, said = switching(rows)
+    for resource in ("/api/v1/pauses", "/api/v1/resumes"):
+        assert switching(rows, "192.0.2.7")[0].post(resource, params={"all": "true"}).status_code == 403
+        page = here.post(resource, params={"all": "true"}, headers={"Origin": "http://example.org"})
+        assert page.status_code == 403
+        assert here.post(resource).status_code == 400
+        assert here.post(resource, params={"all": "true", "site": "a"}).status_code == 400
+    assert here.post("/api/v1/pauses", params={"all": "true", "for_s": "-1"}).status_code == 400
+    assert said == []
 
 
 def test_a_pair_shows_loss_by_direction_and_by_source_port(client: TestClient, rows: Rows) -> None:

@@ -30,6 +30,7 @@ from collector.model import (
     PairOneWay,
     PathMtuView,
     PathStatus,
+    PauseView,
     PortLoss,
     RoundTripWindow,
     RouteChangeView,
@@ -129,6 +130,10 @@ ROWS: Mapping[str, Sequence[Any]] = {
         Attempt(slot(reverse=False), "failed", RUN_OUTCOME_REFUSED, None, None),
         Attempt(slot(reverse=True), "pending", 0, None, None),
     ],
+    "pauses": [
+        PauseView("a", SECOND, 7201 * SECOND, None, "checkpoint"),
+        PauseView("", SECOND, None, 2 * SECOND, ""),
+    ],
     "heads": [TreeHeadRow(SAID, "2026-12-01", 12, b"r" * 32, 12, 10**18)],
     "accounting": [AccountingRow("a", "b", "rail0", WINDOW_KIND_PEAK, 5, 4, 1, 0, 0, 2, {"ok": 4, "refused": 1})],
 }  # fmt: skip
@@ -161,6 +166,13 @@ def test_a_lane_that_is_shared_is_told_with_how_many_bursts() -> None:
     assert shown("lanes") == [
         ["s", "storage", "rail0", "shared", "3", "1", "1970-01-01 00:00:02Z", "shared: 1 of 3 …"]
     ]  # fmt: skip
+
+
+def test_a_pause_says_where_until_when_and_whether_it_was_ended() -> None:
+    assert shown("pauses") == [
+        ["a", "1970-01-01 00:00:01Z", "1970-01-01 02:00:01Z", "–", "checkpoint"],
+        ["all", "1970-01-01 00:00:01Z", "resumed", "1970-01-01 00:00:02Z", ""],
+    ]
 
 
 def test_there_is_a_table_for_each_resource() -> None:
