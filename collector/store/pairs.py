@@ -58,7 +58,7 @@ def pair_losses(connection: Connection, from_ns: int, to_ns: int, pattern_of: Pa
             # Only of windows that are closed: a gap is told of up to 10 s before the window that it began in.
             select(losses.c.path_id, losses.c.direction, func.sum(losses.c.lost))
             .join(windows, (windows.c.path_id == losses.c.path_id) & (start == sent_at - sent_at % WINDOW_NS))
-            .where(sent_at >= from_ns, sent_at < to_ns)
+            .where(sent_at >= from_ns, sent_at < to_ns + WINDOW_NS, start >= from_ns, start < to_ns)
             .group_by(losses.c.path_id, losses.c.direction)
         )
     }

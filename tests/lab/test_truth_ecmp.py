@@ -205,7 +205,7 @@ def look_at_the_loss(installation: Installation, story: Story) -> None:
 
 def pairs(installation: Installation, story: Story, *, whole_windows: bool) -> Sequence[Item]:
     """STAMP of both pairs since the start; directions are told at once, windows when they are full."""
-    span = {"from": rfc3339(story.began_s)}
+    span = {"from": rfc3339(story.began_s // 10 * 10)}
     if whole_windows:
         paths = [path for path in installation.items("paths") if path["protocol"] == "stamp"]
         starts = [path["window_start_time"] for path in paths]

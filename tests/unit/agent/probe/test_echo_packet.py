@@ -74,7 +74,7 @@ def test_a_flipped_bit_in_checksum_or_fill_is_seen(at: int) -> None:
 def test_a_reply_cut_short_or_grown_is_not_intact() -> None:
     ours = template()
     message = echo_reply(ours.request(sequence=1, wire_sequence=1))
-    for other in (message[:-1], message + b"\0"):
+    for other in (message[:-1], message + b"\0", message[:28] + bytes(2) + message[28:]):
         reply = parse_reply(other, 0, 4)
         assert reply is not None
         assert not ours.intact(reply, other, 0)

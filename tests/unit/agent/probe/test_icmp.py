@@ -169,6 +169,15 @@ def test_case_17_two_probers_share_one_icmp_id() -> None:
     assert [mark for batch in bench.batches for mark in batch.marks] == []
 
 
+def test_a_reply_whose_wire_sequence_is_not_that_of_its_number_is_no_reply() -> None:
+    """Damaged so that even its checksum fits: no packet of ours has gone out like that."""
+    bench = Bench(round_trip_target(DEAD))
+    bench.pass_time(SECOND)
+    (socket,), request = bench.network.sockets, dict(bench.network.sent)[DEAD]
+    socket.deliver(echo_reply(request[:6] + bytes([request[6] ^ 0x40, request[7]]) + request[8:]), DEAD)
+    assert bench.finish()[DEAD] == [PACKET_OUTCOME_LOST]
+
+
 def test_case_17_the_datagram_sockets_identifier_is_read_back() -> None:
     bench = Bench(round_trip_target(ALIVE), rights=Rights(DATAGRAM, DATAGRAM))
     bench.pass_time(SECOND)

@@ -133,6 +133,16 @@ def test_case_19_negative_rtt_after_a_clock_step(step: int) -> None:
     assert batch.delay_faults == [(0, DELAY_FAULT_CLOCK_STEP)]
 
 
+def test_case_19_a_small_step_back_while_a_slow_reply_is_on_its_way() -> None:
+    """Its stamp lies where it may, and the delay would be wrong by the step and look right."""
+    table = RoundTripTable()
+    slot = opened(table)
+    sequence = send(table, slot, 0)
+    step, read = -1_000 * US, 10_050 * US
+    table.reply(slot, sequence, WALL + 10_000 * US + step, read, WALL + read + step)
+    assert only(table.drain(SECOND)).delay_faults == [(0, DELAY_FAULT_CLOCK_STEP)]
+
+
 def test_a_step_and_back_between_two_readings_shows_in_the_stamp() -> None:
     table = RoundTripTable()
     slot = opened(table)
@@ -152,6 +162,36 @@ def test_a_reply_without_a_send_or_receive_stamp_has_no_delay() -> None:
     assert batch.outcomes == [PACKET_OUTCOME_REPLIED] * 2
     assert batch.delay_faults == [(0, DELAY_FAULT_NO_STAMP), (1, DELAY_FAULT_NO_STAMP)]
     assert list(batch.round_trip_delays_ns) == []
+
+
+def test_a_reply_read_after_the_waiting_time_is_late_where_no_stamp_says_when_it_came() -> None:
+    table = RoundTripTable()
+    slot = opened(table)
+    sequence = send(table, slot, 0, stamp=False)
+    reply(table, slot, sequence, SECOND + EXPIRY_SLACK_NS)
+    batch = only(table.drain(2 * SECOND))
+    assert batch.outcomes == [PACKET_OUTCOME_LOST]
+    assert batch.marks == [Mark(PATH, sequence, PACKET_MARK_LATE, None)]
+
+
+def test_an_icmp_error_after_the_reply_changes_nothing() -> None:
+    table = RoundTripTable()
+    slot = opened(table)
+    sequence = send(table, slot, 0)
+    reply(table, slot, sequence, 205 * US)
+    table.unreachable(slot, sequence)
+    batch = only(table.drain(SECOND))
+    assert (batch.outcomes, batch.round_trip_delays_ns) == ([PACKET_OUTCOME_REPLIED], [200 * US])
+
+
+def test_the_first_send_stamp_stands() -> None:
+    table = RoundTripTable()
+    slot = opened(table)
+    entry = table.add(slot, 0, WALL)
+    table.stamp(entry, 0, WALL + 5 * US, WALL + 9 * US)
+    table.stamp(entry, 0, WALL + 100 * US, WALL + SECOND)
+    reply(table, slot, 0, 205 * US)
+    assert only(table.drain(SECOND)).round_trip_delays_ns == [200 * US]
 
 
 def test_a_send_stamp_that_comes_after_the_reply_still_counts() -> None:

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from agent.probe.self_check import SelfChecking, WatchedClock, reasons
+from agent.probe.self_check import SUSPENDED_NS, SelfChecking, WatchedClock, reasons
 from agent.result import CpuTimes, SelfCheck
 from tests.fakes.clock import SECOND, FakeClock
 from tests.fakes.network import MILLISECOND, FakeNetwork, Host
@@ -101,6 +101,32 @@ def test_a_host_that_slept_is_doubted() -> None:
     assert check is not None
     assert "suspended" in check.reasons
     assert check.to_time_ns - check.from_time_ns == 32 * SECOND
+
+
+def test_clocks_that_were_read_apart_are_no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that is busy reads one clock a moment after the other, and says by how much."""
+    bench = Bench()
+    bench.pass_time(SECOND)
+    apart = 2 * SUSPENDED_NS
+    anchor = bench.clock.anchor()
+    read = replace(anchor, boottime_ns=anchor.boottime_ns + apart, uncertainty_ns=apart)
+    monkeypatch.setattr(bench.clock, "anchor", lambda: read)
+    check = bench.checking.drain()
+    assert check is not None
+    assert check.reasons == ()
+
+
+def test_a_total_that_falls_says_nothing() -> None:
+    """Steal does, on some hypervisors: no share can be had of it, least of all a negative one."""
+    bench = Bench()
+    bench.cpu = CpuTimes(0, 50, 1_000, 0)
+    bench.pass_time(SECOND)
+    bench.checking.drain()
+    bench.cpu = CpuTimes(0, 40, 2_000, 0)
+    bench.pass_time(SECOND)
+    check = bench.checking.drain()
+    assert check is not None
+    assert check.steal_ratio is None
 
 
 def test_silence_on_loopback_is_a_doubt() -> None:

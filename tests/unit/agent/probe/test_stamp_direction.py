@@ -75,6 +75,11 @@ def test_overtaking_is_no_loss_and_no_new_count() -> None:
     assert run(LossDirections(stateful=True), replies) == [Gap(103, 103, 1, 0), Gap(105, 105, 0, 1)]
 
 
+def test_a_packet_that_overtook_one_behind_a_loss_is_no_loss_of_the_way_back() -> None:
+    """The one behind it in our order used up the number that seems to be missing."""
+    assert run(LossDirections(stateful=True), [at(0), LOST, at(2), at(1), at(3)]) == [Gap(101, 101, 1, 0)]
+
+
 def test_a_reply_that_comes_twice_is_no_new_count() -> None:
     directions = LossDirections(stateful=True)
     first = directions.arrived(0, 0, 1000, fresh=True)

@@ -7,10 +7,21 @@ from random import Random
 
 import pytest
 
+from agent.clock import Anchor
 from agent.probe.matching import HOLD_NS
-from agent.probe.stamp_packet import build_reply, build_request, parse_reply, parse_request, request_tail, to_ntp
+from agent.probe.stamp_packet import (
+    Reply,
+    build_reply,
+    build_request,
+    encode_error,
+    parse_reply,
+    parse_request,
+    request_tail,
+    to_ntp,
+)
 from agent.probe.stamp_paths import StampPath, refusal
 from agent.probe.stamp_sender import StampSession
+from agent.probe.stamp_session import Link, Sent, one_way_delay
 from agent.probe.stamp_wire import MAX_ONE_WAY, READ_LIMIT, REOPEN_NS
 from agent.probe.stamps import ORIGIN_ICMP, ErrorReport
 from agent.result import OneWayDelay, OneWayLoss, RoundTripBatch
@@ -225,6 +236,29 @@ def test_no_one_way_delay_where_one_clock_is_not_known(ours: int | None, theirs:
     assert bench.session.drain_delays() == []
 
 
+def test_a_send_stamp_that_comes_too_late_is_no_other_packets() -> None:
+    link = Link(path().source, FakeStampNetwork(FakeClock()).open(path().source))
+    packets = [Sent(number, number, number, Anchor(number, number, number)) for number in range(300)]
+    for sent in packets:
+        link.remember(sent)
+    assert link.take(0) is None  # its place is that of a newer one
+    assert link.take(299) is packets[299]
+    assert link.take(299) is None
+    assert link.take(300) is None
+
+
+def test_no_one_way_delay_from_a_clock_that_may_count_tai() -> None:
+    """Its 37 s are not told from a wrong clock."""
+    now = Anchor(1_700_000_000 * SECOND, SECOND, SECOND)
+    sent = Sent(0, 0, to_ntp(now.wall_ns), now)
+    sent.tx_ns = now.wall_ns
+    for ptp in (False, True):
+        stamps = (to_ntp(now.wall_ns + 1000), to_ntp(now.wall_ns + 900))
+        reply = Reply(0, stamps[0], encode_error(6_000, ptp=ptp), 1, stamps[1], 0, sent.timestamp, 1, None)
+        delay = one_way_delay(7, sent, reply, now.wall_ns + 2000, now=now, error_ns=4_000)
+        assert (delay is None) == ptp
+
+
 def test_no_one_way_delay_across_a_clock_step() -> None:
     bench = Bench(error_ns=4_000)
     bench.reflector.error_ns = 6_000
@@ -297,8 +331,9 @@ def test_an_icmp_error_that_quotes_no_payload_is_about_the_newest_packet() -> No
 
 def test_forged_icmp_errors_change_nothing() -> None:
     bench = Bench()
-    bench.reflector.reverse_ns = 50 * MILLISECOND
-    bench.pass_time(100 * MILLISECOND)
+    bench.reflector.reverse_ns = 500 * MILLISECOND
+    bench.pass_time(150 * MILLISECOND)
+    assert bench.network.sent  # and not answered yet
     opened = bench.network.sockets[61_000]
     report = ErrorReport(ORIGIN_ICMP, errno.ECONNREFUSED, 3, 3, 0, None)
     forged = build_request(0, to_ntp(1), 0x8A01, 1, request_tail(44))
