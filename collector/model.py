@@ -748,6 +748,14 @@ class PortLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetHops:
+    """Routers that replies of a target pass to a site, by the newest hop limits; several where its ways differ."""
+
+    target: str
+    hop_counts: Sequence[int]  # rising
+
+
+@dataclass(frozen=True, slots=True)
 class CarrierStatus:
     """All targets of one carrier as a site's nodes reach them by one kind of probe, over a stretch of time.
 
@@ -769,6 +777,7 @@ class CarrierStatus:
     delay_samples: int
     delay_p50_ns: int | None
     delay_p99_ns: int | None
+    hops: Sequence[TargetHops] = ()  # as they are now; targets of which nothing is known are left out
 
 
 @dataclass(frozen=True, slots=True)

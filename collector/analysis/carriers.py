@@ -6,7 +6,7 @@ path's identity, so renaming one renames its past.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from collector.analysis.elements import Topology
 from collector.analysis.judge import Network
 from collector.analysis.views import SPAN_NS, column
 from collector.analysis.window import IS_LOST, IS_SENT, WINDOW_NS
-from collector.model import CarrierStatus, PathRow, StoredWindow
+from collector.model import CarrierStatus, PathRow, StoredWindow, TargetHops
 
 Key = tuple[str, str, int]  # site, carrier, protocol
 
@@ -109,6 +109,29 @@ def of_windows(
     for path, stored in rows:
         carriers.add_window(path, stored)
     return carriers.statuses(*span)
+
+
+def with_hops(
+    topology: Topology, statuses: Iterable[CarrierStatus], known: Iterable[tuple[PathRow, int]]
+) -> Sequence[CarrierStatus]:
+    """The same, with how many routers replies of each target pass; ``known`` are paths to targets with their hop
+    counts. A change of them is a cheap sign that a target is reached another way."""
+    counts: dict[Key, dict[str, set[int]]] = {}
+    for path, hop_count in known:
+        place, carrier = topology.place(path.source.node), topology.carrier(path.target)
+        if place is not None and carrier:
+            of_carrier = counts.setdefault((place.site, carrier, path.protocol), {})
+            of_carrier.setdefault(path.target or "", set()).add(hop_count)
+    return [
+        replace(
+            status,
+            hops=[
+                TargetHops(target, sorted(found))
+                for target, found in sorted(counts.get((status.site, status.carrier, status.protocol), {}).items())
+            ],
+        )
+        for status in statuses
+    ]
 
 
 def newest(network: Network, through_ns: int) -> Sequence[CarrierStatus]:

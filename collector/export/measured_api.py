@@ -19,6 +19,7 @@ class Measured(Protocol):
 
     def gaps(self, from_ns: int, to_ns: int) -> Sequence[GapRow]: ...
     def target_windows(self, from_ns: int, to_ns: int) -> Iterable[tuple[PathRow, StoredWindow]]: ...
+    def target_hops(self) -> Iterable[tuple[PathRow, int]]: ...
     def round_trips(
         self, path_id: int, from_ns: int, to_ns: int, limit: int | None = None
     ) -> Sequence[RoundTripWindow]: ...
@@ -67,7 +68,8 @@ def add_measured(app: FastAPI, reader: Measured, topology: Topology | None) -> N
         cursor: Cursor = None,
         limit: Limit = views.DEFAULT_PAGE,
     ) -> dict[str, Any]:
-        """Reachability, loss and delay of each carrier from each site in `[from, to)`, a day at most."""
+        """Reachability, loss and delay of each carrier from each site in `[from, to)`, a day at most; and how many
+        routers replies of each target pass by now."""
         span = span_of(from_, to, back_ns=HOUR_NS // 6)
         if span[1] - span[0] > DAY_NS:
             raise BadQueryError("from: must lie within a day of to")
@@ -75,7 +77,8 @@ def add_measured(app: FastAPI, reader: Measured, topology: Topology | None) -> N
         def read() -> Sequence[CarrierStatus]:
             if topology is None:
                 return ()
-            return by_carrier.of_windows(topology, reader.target_windows(*span), span)
+            statuses = by_carrier.of_windows(topology, reader.target_windows(*span), span)
+            return by_carrier.with_hops(topology, statuses, reader.target_hops())
 
         return await answer(read, lambda row: f"{row.site} {row.carrier} {row.protocol}", cursor, limit)
 

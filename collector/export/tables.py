@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 Item = Mapping[str, Any]
+MAX_TARGETS = 6
 MAX_PORTS = 4  # named one by one in a table
 
 
@@ -83,6 +84,13 @@ def _lossy_ports(item: Item) -> str:
     lossy = [str(port["source_port"]) for port in item["ports"] if port["lost"]]
     named = " ".join(lossy) if len(lossy) <= MAX_PORTS else str(len(lossy))
     return f"{item['pattern']}: {named} of {len(item['ports'])}"
+
+
+def _hops(item: Item) -> str:
+    """``gw 7, dns 9|11``: routers that replies pass, by target."""
+    shown = [f"{one['target']} {'|'.join(map(str, one['hop_counts']))}" for one in item["hops"][:MAX_TARGETS]]
+    more = len(item["hops"]) - len(shown)
+    return ", ".join([*shown, f"and {more} more"] if more else shown)
 
 
 def _one_way(way: str) -> Callable[[Item], str]:
@@ -259,6 +267,7 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("loss", lambda item: percent(item["loss_ratio"], 2), right=True),
         Column("delay p50", lambda item: delay(item["delay_p50_ns"]), right=True),
         Column("delay p99", lambda item: delay(item["delay_p99_ns"]), right=True),
+        Column("hops", _hops),
         Column("not reached", lambda item: ", ".join(item["unreachable_targets"])),
     ),
     "samples": (

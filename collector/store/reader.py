@@ -176,6 +176,11 @@ class Reader:
                 for row in connection.execute(of_path).mappings():
                     yield read_path(dict(path)), read_window(dict(row))
 
+    def target_hops(self) -> list[tuple[PathRow, int]]:
+        """Paths to targets without an agent with the number of routers that replies pass, where it is known."""
+        with self._engine.begin() as connection:
+            return ways.target_hops(connection)
+
     def gaps(self, from_ns: int, to_ns: int) -> list[GapRow]:
         """Gaps that touch ``[from, to)``, oldest first."""
         table = tables.gaps

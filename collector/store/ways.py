@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Table, select
 
 from collector.model import EndpointRow, PathMtuView, PathRow, RouteChangeView, TraceView
 from collector.store import tables
-from collector.store.hops import sides
+from collector.store.hops import hop_count, sides
 from collector.store.rows import read_path, unsigned
 from collector.store.way_rows import read_path_mtu, read_route_change, read_route_trace
 
@@ -25,6 +25,14 @@ def _rows(
         path = paths.get(row["path_id"])
         if path is not None:
             yield dict(row), read_path(dict(path))
+
+
+def target_hops(connection: Connection) -> list[tuple[PathRow, int]]:
+    """Paths to targets without an agent, each with how many routers its newest replies have passed."""
+    paths, known = tables.paths, tables.path_ways
+    statement = select(paths, known.c.hop_limit).join(known, known.c.path_id == paths.c.path_id)
+    chosen = statement.where(paths.c.target.is_not(None), known.c.hop_limit.is_not(None))
+    return [(read_path(dict(row)), hop_count(row["hop_limit"])) for row in connection.execute(chosen).mappings()]
 
 
 def traces(connection: Connection, from_ns: int, to_ns: int) -> list[TraceView]:

@@ -369,6 +369,7 @@ class MeasuredLog:
             send_times_ns=[time_ns for time_ns, _, _ in fates],
             outcomes=[outcome for _, outcome, _ in fates],
             round_trip_delays_ns=[delay or 0 for _, outcome, delay in fates if outcome == pb.PACKET_OUTCOME_REPLIED],
+            hop_limits=[self.hop_limits.get((node, target), 0) for target in self.targets],
         )
         record = pb.Record()
         fill_round_trip(record.round_trip, batch)

@@ -9,7 +9,7 @@ from collector.analysis import carriers
 from collector.analysis.elements import Topology
 from collector.config import Config, TargetConfig
 from collector.decode import Definitions
-from collector.model import Element
+from collector.model import Element, TargetHops
 from tests.fakes.analysis_bench import Bench, MakeBench
 from tests.fakes.batches import START_NS
 from tests.fakes.measured_log import SECOND, MeasuredLog, Packet, fleet_config, replied, target_path
@@ -117,3 +117,21 @@ def test_without_targets_of_a_carrier_there_is_nothing_to_say(make_bench: MakeBe
     bench = make_bench(log, plain)
     bench.drain()
     assert bench.runner.snapshot.carriers == []
+
+
+def test_hops_of_each_target_stand_beside_its_carrier(make_bench: MakeBench) -> None:
+    log = MeasuredLog(config())
+    log.targets = list(TARGETS)
+    for node in log.members:
+        log.hop_limits[node, "ct-1"] = 57
+    log.hop_limits["r1n1", "ct-2"] = 55
+    log.hop_limits["r2n1", "ct-2"] = 250
+    log.pass_time(30)
+    bench = make_bench(log, config())
+    bench.drain()
+    span = (START_NS, START_NS + 30 * SECOND)
+    statuses = carriers.of_windows(Topology(config()), bench.reader.target_windows(*span), span)
+    found = {row.carrier: row for row in carriers.with_hops(Topology(config()), statuses, bench.reader.target_hops())}
+    assert found[TELECOM].hops == [TargetHops("ct-1", [7]), TargetHops("ct-2", [5, 9])]
+    assert found[MOBILE].hops == []
+    assert found[TELECOM].sent == next(row.sent for row in statuses if row.carrier == TELECOM)

@@ -91,6 +91,9 @@ class Rows:
         self.asked.append(("carriers", from_ns, to_ns))
         yield from ()
 
+    def target_hops(self) -> Sequence[tuple[PathRow, int]]:
+        return []
+
     def gaps(self, from_ns: int, to_ns: int) -> Sequence[GapRow]:
         self.asked.append(("gaps", from_ns, to_ns))
         return [GapRow(Source("a", bytes(16), 1, 7, 2, 40), 2, 1, 10**18, 2 * 10**18, 5, "full", "a")]

@@ -37,6 +37,7 @@ from collector.model import (
     SelfCheckStatus,
     SlotRow,
     Source,
+    TargetHops,
     ThroughputStatus,
     TraceView,
     TreeHeadRow,
@@ -83,7 +84,8 @@ ROWS: Mapping[str, Sequence[Any]] = {
         path(PROTOCOL_TCP_THROUGHPUT, ThroughputStatus(None, None, 180e6, None, None, False, 5, 0)),
     ],
     "carriers": [
-        CarrierStatus("s", "中国电信", PROTOCOL_ICMP_ECHO, 0, SECOND, 3, 2, ("gw",), 10, 2, 0.2, 0, 8, 7_000_000, None)
+        CarrierStatus("s", "中国电信", PROTOCOL_ICMP_ECHO, 0, SECOND, 3, 2, ("gw",), 10, 2, 0.2, 0, 8, 7_000_000, None,
+                      (TargetHops("dns", (9, 11)), TargetHops("gw", (7,))))
     ],
     "samples": [
         WINDOW,
@@ -276,4 +278,6 @@ def test_the_score_is_a_line() -> None:
 
 
 def test_a_carrier_shows_what_it_reaches() -> None:
-    assert shown("carriers") == [["s", "中国电信", "icmp_echo", "2 of 3", "10", "20.00 %", "7.0 ms", "–", "gw"]]
+    assert shown("carriers") == [
+        ["s", "中国电信", "icmp_echo", "2 of 3", "10", "20.00 %", "7.0 ms", "–", "dns 9|11, gw 7", "gw"]
+    ]
