@@ -240,7 +240,8 @@ class Fold:
         for trace in admitted:
             parts.ways.trace(trace)
         for check in checks:
-            self._run(tx, path_mtu.RULE, lambda check=check: list(parts.ways.mtu(check, parts.book.find)))  # type: ignore[misc]
+            opened = parts.book.open(path_mtu.RULE)
+            self._run(tx, path_mtu.RULE, lambda check=check, opened=opened: list(parts.ways.mtu(check, opened)))  # type: ignore[misc]
         tx.put(route_changes, [route_change_values(change) for change in parts.ways.take_changes()])
 
     def _marks(self, tx: Transaction, decoded: Decoded, entry: LogEntry) -> None:

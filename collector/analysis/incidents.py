@@ -167,6 +167,8 @@ def _burst(values: Mapping[str, float | int | str]) -> str:
 
 def _path_mtu(where: str, values: Mapping[str, float | int | str]) -> str:
     usually = f" (usually {values['usual_mtu_bytes']})" if "usual_mtu_bytes" in values else ""
+    if int(values.get("paths", 1)) > 1:
+        where += f" ({values['paths']} paths)"
     if values["black_hole"]:
         return (
             f"Packets above {values['mtu_bytes']} bytes{usually} vanish on {where}, and no router says so"

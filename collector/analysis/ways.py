@@ -5,12 +5,13 @@ and changes nothing here.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from collector.analysis import pooling
 from collector.analysis.elements import path_name
 from collector.analysis.paths import PathIndex
 from collector.analysis.rules import path_mtu
@@ -66,6 +67,10 @@ class Ways:
     def __init__(self, paths: PathIndex, known: Iterable[Mapping[str, Any]] = ()) -> None:
         self._paths = paths
         self._ways = {unsigned(row["path_id"]): PathWay.restore(row) for row in known}
+        self._faulty: set[int] = set()  # paths that carry less than they did, or swallow packets
+        self._whole: dict[int, int] = {}  # of the others, when that was found
+        for path_id, way in self._ways.items():
+            self._note(path_id, way)
         self._changed: set[int] = set()
         self._changes: list[RouteChange] = []
 
@@ -104,18 +109,32 @@ class Ways:
         way.trace_time_ns, way.trace_reached = row.time_ns, row.reached
         self._changed.add(row.path_id)
 
-    def mtu(self, row: PathMtuRow, find: Callable[[str, Element], Incident | None]) -> Sequence[Flag]:
-        """Takes in a path MTU check; what the rule says of it. ``find``: the open incident of a rule on an element."""
+    def mtu(self, row: PathMtuRow, opened: Sequence[Incident]) -> Sequence[Flag]:
+        """Takes in a path MTU check; what the rule says of it. ``opened``: the rule's open incidents."""
         index = self._paths.find(row.path_id)
         way = self._ways.setdefault(row.path_id, PathWay())
         if index is None or row.mtu_bytes is None or (way.mtu_time_ns is not None and row.time_ns < way.mtu_time_ns):
             return ()
         element = Element("path", path_name(self._paths.rows[index]))
-        verdict = path_mtu.judge(element, row, way.usual_mtu_bytes, find(path_mtu.RULE, element))
+        holder = pooling.holder(row.path_id, element, opened)
+        verdict = path_mtu.judge(element, row, way.usual_mtu_bytes, holder)
         way.mtu_bytes, way.usual_mtu_bytes = row.mtu_bytes, verdict.usual_bytes
         way.black_hole, way.mtu_time_ns = row.black_hole, row.time_ns
         self._changed.add(row.path_id)
-        return verdict.flags
+        self._note(row.path_id, way)
+        checked = pooling.Checked(self._paths, self._faulty, self._whole)
+        return [said for flag in verdict.flags for said in pooling.pooled(flag, row.path_id, checked, opened)]
+
+    def _note(self, path_id: int, way: PathWay) -> None:
+        """Whether the path is whole, as far as its newest check says."""
+        if way.mtu_bytes is None or way.mtu_time_ns is None:
+            return
+        if way.black_hole or (way.usual_mtu_bytes is not None and way.mtu_bytes < way.usual_mtu_bytes):
+            self._faulty.add(path_id)
+            self._whole.pop(path_id, None)
+        else:
+            self._faulty.discard(path_id)
+            self._whole[path_id] = way.mtu_time_ns
 
     def take_changed(self) -> list[Values]:
         """Rows that changed since last asked."""

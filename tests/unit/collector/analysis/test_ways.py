@@ -1,11 +1,13 @@
 """Routes and path MTU over a log made by hand: what is kept, what has changed, what is an incident."""
 
+from collections.abc import Callable
+
 import pytest
 
 from bandwitness.identity import short_id
 from bandwitness.v1 import record_pb2 as pb
 from bandwitness.v1.plan_pb2 import WINDOW_KIND_PEAK
-from collector.model import HopRow
+from collector.model import Element, HopRow
 from collector.store import hops
 from tests.fakes.analysis_bench import ALWAYS, Bench, MakeBench
 from tests.fakes.measured_log import SECOND, MeasuredLog, echo_path, endpoint, fleet_config, planned_slot
@@ -118,6 +120,87 @@ def test_a_smaller_mtu_is_a_warning_that_names_the_router(log: MeasuredLog, make
     (incident,) = bench.incidents("path_mtu")
     assert (incident.severity, incident.closed_time_ns) == ("warning", None)
     assert incident.summary.endswith("fell to 1500 bytes (usually 9000), says 10.9.9.9")
+
+
+R1, R2, R3 = (("r1n1", "r1n2"), ("r2n1", "r2n2"), ("r3n1", "r3n2"))
+THREE = fleet_config(racks=3, hosts=2)
+NODES = (*R1, *R2, *R3)
+
+
+def checks(log: MeasuredLog, bad: Callable[[str, str], bool], *, black_hole: bool = False) -> None:
+    """Every path is checked, some a second, in an order that mixes racks."""
+    pairs = [(source, destination) for source in NODES for destination in NODES if source != destination]
+    for at in range(len(pairs)):
+        source, destination = pairs[at * 7 % len(pairs)]
+        size = 1400 if bad(source, destination) else 9000
+        log.path_mtu(source, destination, size, black_hole=black_hole and size < 9000)
+        if at % 3 == 2:
+            log.pass_time(2)
+
+
+def leaves_r1(source: str, destination: str) -> bool:
+    return (source in R1) != (destination in R1)
+
+
+@pytest.mark.parametrize("black_hole", [False, True])
+def test_a_bad_uplink_is_one_incident_until_its_last_path_is_whole(make_bench: MakeBench, black_hole: bool) -> None:
+    log = MeasuredLog(THREE, interval_ns=SECOND)
+    log.pass_time(4)
+    checks(log, lambda _, __: False)
+    bench = make_bench(log, THREE)
+    checks(log, leaves_r1, black_hole=black_hole)
+    bench.drain()
+    (incident,) = bench.incidents("path_mtu")
+    assert (incident.element, incident.closed_time_ns) == (Element("uplink", "r1"), None)
+    assert incident.severity == ("critical" if black_hole else "warning")
+    assert len(incident.children) == incident.values["paths"] == 2 * 2 * 4
+    assert "uplink r1 (16 paths)" in incident.summary
+    assert len(incident.evidence) == 16
+    bench.restart()
+    checks(log, leaves_r1, black_hole=black_hole)  # the same again an hour later
+    bench.drain()
+    (again,) = bench.incidents("path_mtu")
+    assert (again.incident_id, again.children) == (incident.incident_id, incident.children)
+    checks(log, lambda source, destination: (source, destination) == ("r1n1", "r3n2"))
+    bench.drain()
+    (left,) = bench.incidents("path_mtu")
+    assert (left.element, left.closed_time_ns) == (Element("uplink", "r1"), None)
+    checks(log, lambda _, __: False)
+    bench.drain()
+    (over,) = bench.incidents("path_mtu")
+    assert over.incident_id == incident.incident_id
+    assert over.closed_time_ns is not None
+
+
+def test_one_path_among_whole_ones_is_itself(make_bench: MakeBench) -> None:
+    log = MeasuredLog(THREE, interval_ns=SECOND)
+    log.pass_time(4)
+    for _ in range(2):
+        checks(log, lambda _, __: False)
+    checks(log, lambda source, destination: (source, destination) == ("r1n1", "r2n2"))
+    checks(log, lambda source, destination: (source, destination) == ("r1n1", "r2n2"))
+    bench = make_bench(log, THREE)
+    bench.drain()
+    (incident,) = bench.incidents("path_mtu")
+    assert incident.element.kind == "path"
+
+
+def test_pooled_incidents_do_not_depend_on_how_the_log_is_read(make_bench: MakeBench) -> None:
+    log = MeasuredLog(THREE, interval_ns=SECOND)
+    log.pass_time(4)
+    checks(log, lambda _, __: False)
+    checks(log, leaves_r1)
+    checks(log, lambda source, _: source == "r2n1")
+    whole = make_bench(log, THREE)
+    whole.drain()
+    parts = make_bench(log, THREE)
+    for visible in range(1, len(log.entries) + 1, 5):
+        log.visible = visible
+        parts.drain()
+        parts.restart()
+    log.visible = 1 << 62
+    parts.drain()
+    assert parts.rows() == whole.rows()
 
 
 def test_our_own_interface_is_no_fault_of_the_network(log: MeasuredLog, make_bench: MakeBench) -> None:
