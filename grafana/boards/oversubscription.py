@@ -31,6 +31,14 @@ def _tests(matcher: str = "") -> str:
     return f"sum({TESTS}{{{chosen}}}) or 0 * sum({TESTS}{{{PAIRS}}})"
 
 
+def _new_without_result() -> str:
+    """Counts that grew since the step before. Not ``increase``: it passes over the first of each outcome, whose series
+    begins with it. A pair that was not known a step before has no past to compare with."""
+    tests = f'{TESTS}{{{PAIRS}, outcome!="ok"}}'
+    grown = f"{tests} - ({tests} offset $__interval or 0 * {tests})"
+    return f"sum by (outcome) (({grown}) and on (src, dst, lane) {TESTS}{{{PAIRS}}} offset $__interval) > 0"
+
+
 def _by_pair(expr: str) -> str:
     return f'max by (pair) (label_join({expr}, "pair", " ", "src", "dst", "lane"))'
 
@@ -173,7 +181,7 @@ RESULTS = [
         24, "Tests without a result 没有结果的测试",
         "Each dot is a test that was due and gave no result, by outcome; failed ones are never 0 bit/s."
         " 每个点是一次到期但没有结果的测试，按结果分类；失败从不记为 0 bit/s。",
-        [Query(f'sum by (outcome) (increase({TESTS}{{{PAIRS}, outcome!="ok"}}[2m])) > 0', "{{outcome}}")],
+        [Query(_new_without_result(), "{{outcome}}")],
         axis="Tests 测试数", style="dots", width=24, height=7, unit="none", interval="1m", empty=NOTHING,
         defaults={"decimals": 0},
     ),
