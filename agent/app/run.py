@@ -299,7 +299,8 @@ class Agent:
         nics = [end.nic for end in own if end.nic]
         fast_ns = plan.burst_counter_interval_ns
         fast_ns = max(fast_ns, MIN_COUNTER_INTERVAL_NS) if fast_ns else 0
-        self._nic.guard(None, self.sampler.configure, nics, interval_ns, fast_ns)
+        speeds = {one.nic: one.speed_bps for one in plan.nic_speed if one.speed_bps}
+        self._nic.guard(None, self.sampler.configure, nics, interval_ns, fast_ns, speeds)
         self._throughput.guard(None, self.slots.set_plan, plan)
         self.flusher.every(plan.flush_interval_ns)
 

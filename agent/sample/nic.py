@@ -63,6 +63,7 @@ class NicSampler:
         self._wanted: tuple[str, ...] = ()
         self._interval_ns = SECOND_NS
         self._burst_interval_ns = 0
+        self._speeds_bps: dict[str, int] = {}
         self._units: dict[str, Unit] = {}
         self._host: dict[str, _Host] = {}
         self._worker = Worker()
@@ -74,9 +75,17 @@ class NicSampler:
         self._left_out = 0
         self.ticks_missed = 0  # the process did not run in time; the tick is absent
 
-    def configure(self, nics: Iterable[str], interval_ns: int = SECOND_NS, burst_interval_ns: int = 0) -> None:
-        """What to read from now on; NICs already read go on without a break. No burst interval: always the same."""
+    def configure(
+        self,
+        nics: Iterable[str],
+        interval_ns: int = SECOND_NS,
+        burst_interval_ns: int = 0,
+        speeds_bps: Mapping[str, int] | None = None,
+    ) -> None:
+        """What to read from now on; NICs already read go on without a break. No burst interval: always the same.
+        ``speeds_bps``: of lines of which the kernel's figure is not to be used."""
         assert interval_ns > 0
+        self._speeds_bps = dict(speeds_bps or {})
         self._wanted = tuple(dict.fromkeys(nics))
         self._interval_ns = interval_ns
         self._burst_interval_ns = burst_interval_ns if 0 < burst_interval_ns < interval_ns else 0
@@ -133,6 +142,7 @@ class NicSampler:
             elif nic is not None:
                 self._left_out += 1
         for name, unit in self._units.items():
+            unit.planned_speed_bps = self._speeds_bps.get(name)
             unit.look(ports[name])
 
     def _below(self, nic: str) -> list[str]:

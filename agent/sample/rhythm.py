@@ -11,6 +11,7 @@ MEMORY = 600  # rates of one second: ten minutes
 LEAST = 30  # before that nothing is usual yet
 AGAIN = 10  # seconds between two reckonings of what is usual
 LINE_SHARE = 0.2
+FLOOR = 50_000_000 / 8  # bytes a second: where the line's speed is not known, nothing below stands out
 SPREADS = 6
 QUIET_NS = 3 * SECOND_NS  # below half the threshold for so long: closed
 LONGEST_NS = 3_600 * SECOND_NS  # what is high for an hour is usual
@@ -57,10 +58,9 @@ class Watch:
 
     def threshold(self, speed_bytes: float | None) -> float | None:
         """Bytes a second above which a burst is on; None while neither speed nor habit is known."""
-        known = [] if self._usual is None else [self._usual]
-        if speed_bytes:
-            known.append(LINE_SHARE * speed_bytes)
-        return max(known) if known else None
+        if self._usual is None and not speed_bytes:
+            return None
+        return max(self._usual or 0.0, LINE_SHARE * speed_bytes if speed_bytes else FLOOR)
 
     def _remember(self, rate: float) -> None:
         if len(self._rates) == MEMORY:

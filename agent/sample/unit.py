@@ -14,7 +14,7 @@ from agent.sample.nature import Nature, coverage, look
 from agent.sample.rdma import Place, Port
 from agent.sample.rhythm import Patience, Watch
 from agent.sample.series import Series
-from bandwitness.counters import rdma
+from bandwitness.counters import BOUNDLESS, rdma
 from bandwitness.v1.record_pb2 import COUNTER_SOURCE_ETHTOOL, COUNTER_SOURCE_NETDEV, COUNTER_SOURCE_RDMA
 
 SECOND_NS = 1_000_000_000
@@ -69,6 +69,7 @@ class Unit:
         self._watches = (Watch(), Watch())
         self._watched: tuple[int, tuple[int, int]] | None = None  # time and octets at the last look
         self._speed_bps: int | None = None
+        self.planned_speed_bps: int | None = None  # as configured at the collector
 
     def look(self, places: list[Place]) -> None:
         """Finds out what the device is now, and takes the RDMA ports on its wire."""
@@ -130,7 +131,7 @@ class Unit:
             return any(watch.is_open for watch in self._watches)
         before = self._watched[1]
         self._watched = read_ns, octets
-        speed = self._speed_bps / 8 if self._speed_bps else None
+        speed = self._line_bps / 8 if self._line_bps else None
         found = [
             watch.add((now - then) * SECOND_NS / span_ns, speed, read_ns) if now >= then else watch.is_open
             for watch, now, then in zip(self._watches, octets, before, strict=True)
@@ -138,10 +139,16 @@ class Unit:
         return any(found)
 
     @property
+    def _line_bps(self) -> int | None:
+        """What the line can carry: as planned, else as the kernel says where that is a limit."""
+        kernel = None if self.nature.driver in BOUNDLESS else self._speed_bps
+        return self.planned_speed_bps or kernel
+
+    @property
     def bursts(self) -> tuple[str, ...]:
         """Directions in a burst just now: ``receive``, ``transmit``. None where the line's speed is not known, for then
         any traffic stands out on an idle NIC, nor where it cannot be read."""
-        if not self._speed_bps or self.device.fault:
+        if not self._line_bps or self.device.fault:
             return ()
         named = zip(("receive", "transmit"), self._watches, strict=True)
         return tuple(direction for direction, watch in named if watch.is_open)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from bandwitness import counters
-from bandwitness.counters import Meaning
+from bandwitness.counters import BOUNDLESS, Meaning
 from bandwitness.v1.record_pb2 import COUNTER_SOURCE_ETHTOOL, COUNTER_SOURCE_NETDEV, COUNTER_SOURCE_RDMA
 from collector.analysis.deltas import MAX_STEP, SECOND, Doubt, difference, most_bytes
 from collector.model import NicSamples
@@ -32,8 +32,6 @@ LEARNED_MAX_NS = 4 * SECOND  # what comes seldomer is seldom traffic, not a seld
 NEARLY_NS = SECOND * 19 // 20  # reads come a little early
 STALE_MAX_NS = 10 * SECOND  # a counter that stands still for longer is simply still
 REMEMBERED_NS = 60 * SECOND  # a source not heard of for longer is gone
-# Their speed is a number and no limit (drivers/net/veth.c, tun.c): traffic passes at the speed of memory.
-BOUNDLESS = frozenset({"veth", "tun", "dummy", "bridge", "bonding", "802.1Q VLAN Support", "macvlan", "virtio_net"})
 
 
 class Octets(NamedTuple):

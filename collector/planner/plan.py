@@ -8,7 +8,16 @@ from ipaddress import ip_address
 from math import ceil
 
 from bandwitness.identity import canonical, short_id
-from bandwitness.v1.plan_pb2 import PathMtuCheck, Plan, RoundTripTarget, Slot, SlotPurpose, StampReflector, StampTarget
+from bandwitness.v1.plan_pb2 import (
+    NicSpeed,
+    PathMtuCheck,
+    Plan,
+    RoundTripTarget,
+    Slot,
+    SlotPurpose,
+    StampReflector,
+    StampTarget,
+)
 from bandwitness.v1.record_pb2 import Endpoint, Engine, Path, Profile, Protocol, TypeP
 from collector.config import Config, Throughput
 from collector.config.target_check import address_of
@@ -104,6 +113,13 @@ def build_plans(
 
 def _plan(config: Config, node: str, endpoints: Sequence[PlacedEndpoint]) -> Plan:
     measure = config.measure
+    speeds = {
+        endpoint.nic: endpoint.speed
+        for one in config.nodes
+        if one.name == node
+        for endpoint in one.endpoints
+        if endpoint.speed is not None
+    }
     return Plan(
         node=node,
         site=endpoints[0].site,
@@ -114,6 +130,7 @@ def _plan(config: Config, node: str, endpoints: Sequence[PlacedEndpoint]) -> Pla
         burst_counter_interval_ns=min(measure.counters.burst_interval, measure.counters.interval),
         flush_interval_ns=measure.flush,
         own_traffic_limit_ratio=measure.throughput.own_traffic_limit,
+        nic_speed=[NicSpeed(nic=nic, speed_bps=speed) for nic, speed in sorted(speeds.items())],
     )
 
 

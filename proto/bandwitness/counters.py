@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+# Their speed is a number and no limit (drivers/net/veth.c, tun.c): traffic passes at the speed of memory.
+BOUNDLESS = frozenset({"veth", "tun", "dummy", "bridge", "bonding", "802.1Q VLAN Support", "macvlan", "virtio_net"})
 WORD_BYTES = 4  # port_xmit_data and port_rcv_data count octets divided by 4, whatever the number of lanes
 
 

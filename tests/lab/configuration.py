@@ -57,6 +57,7 @@ class Measuring:
     path_mtu: bool = True
     reference_traces: bool = True
     addresses: Mapping[str, str] = field(default_factory=dict)  # of hosts that are not measured by their IPv4 one
+    speed: str = ""  # of every data NIC, as in collector.yaml; empty: not configured
     stamp: Mapping[str, Any] = field(default_factory=dict)  # measure.stamp, as in collector.yaml
     rules: Mapping[str, Any] = field(default_factory=dict)  # further ones, as in collector.yaml
 
@@ -106,6 +107,7 @@ def collector_file(
                 "rack": host.rack,
                 "endpoints": [
                     {"nic": DATA_NIC, "address": measuring.addresses.get(host.name, host.address), "lane": "rail0"}
+                    | ({"speed": measuring.speed} if measuring.speed else {})
                 ],
             }
             for host in topology.hosts

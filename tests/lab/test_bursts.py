@@ -17,7 +17,7 @@ from tests.lab.configuration import Evening, Measuring, window_s
 from tests.lab.faults import loss_at_host
 from tests.lab.installation import Installation
 from tests.lab.lab import Lab, wait_for
-from tests.lab.topology import Topology
+from tests.lab.topology import DATA_NIC, Topology
 from tests.lab.writers import Written, checkpoint, sinks
 
 R1 = ("gpu-r1-01", "gpu-r1-02", "gpu-r1-03")
@@ -26,6 +26,7 @@ PAIRS = tuple(zip(R1, R2, strict=True))
 MB = 1_000_000
 MBIT = 1e6
 START_ERROR_S, VOLUME_ERROR, ONSET_S = 1.5, 0.03, 10.0  # what is promised
+READS = 12
 CLOSED_S = 14  # by then a burst has been low for 3 s, no other has joined it for 5 s, and all of that has arrived
 WARM_S = 190  # until windows that are two minutes old hold 300 samples of each path
 # The speed that a veth tells is not believed, so the floor counts. A node's share of the uplink is 67 Mbit/s. A full
@@ -125,7 +126,16 @@ def _site(directory: Path) -> Iterator[Site]:
             lambda: installation.metrics().count("\nbandwitness_probe_packets_sent_total{") == 30,
             within=40,
         )
+        wait_for(
+            "enough reads to know what is usual", lambda: _least_reads(installation) >= READS, within=40, every=0.5
+        )
         yield Site(lab, installation)
+
+
+def _least_reads(installation: Installation) -> int:
+    """Of the NIC that was read least often: nothing opens before it has ten."""
+    hosts = installation.lab.topology.hosts
+    return min(len(installation.items("series", node=host.name, nic=DATA_NIC)) for host in hosts)
 
 
 @pytest.fixture
@@ -174,7 +184,7 @@ def is_blamed(told: Told, burst: dict[str, Any]) -> dict[str, Any]:
 def test_a_checkpoint_that_chokes_the_uplink_is_found_and_named(site: Site) -> None:
     told = site.write(60 * MB, streams=8, job="llm", step=7)
     # A stream that a full queue has starved comes back with its last bytes seconds later: some per cent of 60 MB.
-    burst = is_found(told, volume_error=2 * VOLUME_ERROR)
+    burst = is_found(told)
     assert (burst["marked"], burst["job"], burst["step"]) == (True, "llm", 7)
     contention = is_blamed(told, burst)
     assert (contention["during"], contention["values"]["job"]) == ("checkpoint", "llm")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bandwitness.counters import BOUNDLESS
 from collector.analysis.agents import BEHIND_NS, HEARD_WITHIN_NS, Agents
 from collector.analysis.attempts import Attempts
 from collector.analysis.bursts.calendar import Calendar
@@ -18,7 +19,7 @@ from collector.analysis.bursts.joining import JOB_AHEAD_NS, JOB_NS, Marks
 from collector.analysis.bursts.score import score
 from collector.analysis.bursts.watch import NOTHING, Change, Identity, Ours, Watch
 from collector.analysis.loading import Loading
-from collector.analysis.octets import BOUNDLESS, Meter, Octets
+from collector.analysis.octets import Meter, Octets
 from collector.config import Config
 from collector.model import Burst, BurstScore, ClusterBurst, MarkRow, NicSamples
 

@@ -90,6 +90,7 @@ class Plan(_message.Message):
     TRACE_FIELD_NUMBER: _builtins.int
     NO_REFERENCE_TRACES_FIELD_NUMBER: _builtins.int
     PAUSE_FIELD_NUMBER: _builtins.int
+    NIC_SPEED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """rises with every plan for this node"""
     node: _builtins.str
@@ -138,6 +139,10 @@ class Plan(_message.Message):
     def pause(self) -> _containers.RepeatedCompositeFieldContainer[Global___TestPause]:
         """those that touch this node; while one holds no throughput test begins, and none goes on"""
 
+    @_builtins.property
+    def nic_speed(self) -> _containers.RepeatedCompositeFieldContainer[Global___NicSpeed]:
+        """of endpoints whose speed is configured"""
+
     def __init__(
         self,
         *,
@@ -163,10 +168,11 @@ class Plan(_message.Message):
         trace: _abc.Iterable[Global___TraceRequest] | None = ...,
         no_reference_traces: _builtins.bool = ...,
         pause: _abc.Iterable[Global___TestPause] | None = ...,
+        nic_speed: _abc.Iterable[Global___NicSpeed] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["path_mtu", b"path_mtu", "stamp_reflector", b"stamp_reflector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["burst_counter_interval_ns", b"burst_counter_interval_ns", "counter_interval_ns", b"counter_interval_ns", "endpoint", b"endpoint", "expiry_time_ns", b"expiry_time_ns", "flush_interval_ns", b"flush_interval_ns", "frozen_until_ns", b"frozen_until_ns", "issued_time_ns", b"issued_time_ns", "max_probes_per_second", b"max_probes_per_second", "no_reference_traces", b"no_reference_traces", "node", b"node", "offline_test_grace_ns", b"offline_test_grace_ns", "own_traffic_limit_ratio", b"own_traffic_limit_ratio", "path_mtu", b"path_mtu", "pause", b"pause", "rack", b"rack", "round_trip", b"round_trip", "site", b"site", "slot", b"slot", "stamp", b"stamp", "stamp_reflector", b"stamp_reflector", "trace", b"trace", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["burst_counter_interval_ns", b"burst_counter_interval_ns", "counter_interval_ns", b"counter_interval_ns", "endpoint", b"endpoint", "expiry_time_ns", b"expiry_time_ns", "flush_interval_ns", b"flush_interval_ns", "frozen_until_ns", b"frozen_until_ns", "issued_time_ns", b"issued_time_ns", "max_probes_per_second", b"max_probes_per_second", "nic_speed", b"nic_speed", "no_reference_traces", b"no_reference_traces", "node", b"node", "offline_test_grace_ns", b"offline_test_grace_ns", "own_traffic_limit_ratio", b"own_traffic_limit_ratio", "path_mtu", b"path_mtu", "pause", b"pause", "rack", b"rack", "round_trip", b"round_trip", "site", b"site", "slot", b"slot", "stamp", b"stamp", "stamp_reflector", b"stamp_reflector", "trace", b"trace", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -203,6 +209,31 @@ class TestPause(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TestPause: _TypeAlias = TestPause  # noqa: Y015
+
+@_typing.final
+class NicSpeed(_message.Message):
+    """What an endpoint can carry, where the kernel's figure is not to be used: virtual or shaped ports."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NIC_FIELD_NUMBER: _builtins.int
+    SPEED_BPS_FIELD_NUMBER: _builtins.int
+    nic: _builtins.str
+    """of this node"""
+    speed_bps: _builtins.int
+    def __init__(
+        self,
+        *,
+        nic: _builtins.str = ...,
+        speed_bps: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nic", b"nic", "speed_bps", b"speed_bps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NicSpeed: _TypeAlias = NicSpeed  # noqa: Y015
 
 @_typing.final
 class PathMtuCheck(_message.Message):

@@ -342,6 +342,53 @@ def test_a_mark_hastens_and_no_longer_than_it_says(tmp_path: Path) -> None:
     nics.close()
 
 
+class Line:
+    """A NIC whose octets rise by what is asked each second."""
+
+    def __init__(self, root: Path, tree: str, nic: str, driver: FakeDriver | None, **speeds: int) -> None:
+        build(TREES / tree, root)
+        self.clock = FakeClock()
+        self.nics = NicSampler(root, self.clock, identify=None, ethtool=driver)
+        self.nics.configure([nic], SECOND, SECOND // 10, speeds)
+        self._file = root / NET / nic / "statistics/tx_bytes"
+
+    def second(self, rate: int) -> bool:
+        """Whether counters are read oftener now."""
+        self._file.write_text(str(int(self._file.read_text()) + rate))
+        interval_ns = self.nics.tick()
+        self.clock.move(SECOND)
+        return interval_ns < SECOND
+
+
+def test_a_burst_is_measured_by_the_planned_speed(tmp_path: Path) -> None:
+    """The kernel says 100 Gbit/s; the port is sold as 1 Gbit/s."""
+    line = Line(tmp_path, "ice.tree", "ens2f0", None, ens2f0=1_000_000_000)
+    assert not line.second(0)
+    assert not line.second(24_000_000)
+    assert line.second(26_000_000)
+    assert line.nics.open_bursts() == {("ens2f0", "transmit")}
+    line.nics.configure(["ens2f0"], SECOND, SECOND // 10)
+    for _ in range(5):
+        line.second(0)
+    assert not line.second(26_000_000)
+    assert line.nics.open_bursts() == set()
+    line.nics.close()
+
+
+def test_the_speed_of_a_device_that_has_none_is_not_believed(tmp_path: Path) -> None:
+    """A veth claims 10 Gbit/s whatever it is shaped to: its habit counts, and no test of ours is held back by that."""
+    line = Line(tmp_path, "ice.tree", "ens2f0", None)
+    driver = tmp_path / NET / "ens2f0/device/driver"
+    driver.unlink()
+    driver.symlink_to("../../../../bus/pci/drivers/veth")
+    line.nics.configure(["ens2f0"], SECOND, SECOND // 10)
+    for _ in range(40):
+        assert not line.second(1000)
+    assert line.second(7_000_000)
+    assert line.nics.open_bursts() == set()
+    line.nics.close()
+
+
 def test_what_is_usual_is_no_burst() -> None:
     watch = Watch()
     for second in range(60):
@@ -349,3 +396,11 @@ def test_what_is_usual_is_no_burst() -> None:
     assert not watch.add(1.000000010e9, None, 60 * SECOND)
     assert watch.add(2e9, None, 61 * SECOND)
     assert not Watch().add(2e9, None, 0)  # neither speed nor habit: nothing is known
+
+
+def test_where_the_speed_is_not_known_little_traffic_is_no_burst() -> None:
+    watch = Watch()
+    for second in range(60):
+        watch.add(1_000.0, None, second * SECOND)
+    assert not watch.add(50e6 / 8, None, 60 * SECOND)
+    assert watch.add(50e6 / 8 + 1, None, 61 * SECOND)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
+from msgspec import structs
 
 from bandwitness.identity import short_id
 from bandwitness.v1.record_pb2 import Path, PlanIssued, Profile
@@ -187,6 +188,16 @@ def test_path_mtu_checks_and_traces_are_planned_as_configured() -> None:
     assert plan.no_reference_traces
     rest = "measure: {path_mtu: {enabled: false}, throughput: {enabled: false}}"
     assert not build_plans(fleet([2, 2], rest=rest), NOON).plans["a1-1"].HasField("path_mtu")
+
+
+def test_agents_are_told_the_speeds_that_are_configured() -> None:
+    config = demo_fleet()
+    assert not build_plans(config, NOON).plans["a1-1"].nic_speed
+    first = config.nodes[0]
+    slow = structs.replace(first, endpoints=[structs.replace(first.endpoints[0], speed=1_000_000_000)])
+    plans = build_plans(structs.replace(config, nodes=[slow, *config.nodes[1:]]), NOON).plans
+    assert [(one.nic, one.speed_bps) for one in plans[first.name].nic_speed] == [("eth0", 1_000_000_000)]
+    assert not plans[config.nodes[1].name].nic_speed
 
 
 def test_a_fleet_that_cannot_be_measured_is_refused() -> None:
