@@ -107,14 +107,15 @@ class Contention:
         began_ns = opened_ns - (self._rules.delay.over if flag.rule == delay.RULE else 0)
         paths = self._paths.membership.paths_of(flag.element)
         predates = ""
-        for burst in self._bursts.overlapping(began_ns - rule.after, time_ns + rule.before):
+        near = self._bursts.overlapping(began_ns - rule.after, time_ns + rule.before)
+        for burst in sorted(near, key=_rank):
             if not np.isin(paths, touched(self._paths, burst)).any():
                 continue
             start, end = inside(burst, rule)
             slack = WINDOW_NS if flag.rule == delay.RULE else 0
             if began_ns + slack >= start and began_ns <= end and not self._was_lossy(paths, burst, flag.rule):
                 return {"during": burst.during, "burst_id": burst.burst_id}
-            predates = burst.burst_id
+            predates = predates or burst.burst_id
         return {"during": "", **({"predates_burst": predates} if predates else {})}
 
     def _was_lossy(self, paths: Indexes, burst: InBurst, rule: str) -> bool:

@@ -6,7 +6,7 @@ larger window made of rows: a burst of five seconds inside a minute stays what i
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -392,10 +392,10 @@ class Nics:
             nic.link = None
         return closed
 
-    def unsaved(self, node: str) -> list[Values]:
-        """Rows of ``nic_windows`` of a node that are not in the store yet."""
+    def unsaved(self, nodes: Collection[str]) -> list[Values]:
+        """Rows of ``nic_windows`` of some nodes that are not in the store yet."""
         return [
-            self._nics[of, nic].window_values(window) for (_, of, nic), window in self._windows.items() if of == node
+            self._nics[of, nic].window_values(window) for (_, of, nic), window in self._windows.items() if of in nodes
         ]
 
     def statuses(self) -> list[NicStatus]:

@@ -1,6 +1,6 @@
 """Between the fold and the store: what a step changed is written, and a new process takes up where it stands."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import func, select
@@ -28,7 +28,7 @@ from collector.analysis.totals import Totals
 from collector.analysis.verdicts import KEPT_NS as CHECKPOINTS_KEPT_NS
 from collector.analysis.verdicts import Late, Verdicts
 from collector.analysis.ways import Ways
-from collector.analysis.window import SECOND, WINDOW_NS
+from collector.analysis.window import SECOND
 from collector.config import Config
 from collector.decode import Definitions
 from collector.model import OneWayWindow, StoredWindow
@@ -91,17 +91,16 @@ class _NicRows:
     def __init__(self, stored: StoredRounds, nics: Nics) -> None:
         self._stored, self._nics = stored, nics
 
-    def __call__(self, node: str, from_ns: int, to_ns: int) -> Sequence[Mapping[str, Any]]:
+    def __call__(self, nodes: Sequence[str], starts: Sequence[int]) -> Iterable[Mapping[str, Any]]:
         assert self._stored.tx is not None, "no step is running"
         table = tables.nic_windows
-        start = table.c.start_time_ns
-        # The key begins with the start: named one by one, the starts are looked up, and no other node's rows are read.
-        starts = range(-(-from_ns // WINDOW_NS) * WINDOW_NS, to_ns, WINDOW_NS)
-        rows = self._stored.tx.all(table, start.in_(starts), table.c.node == node)
-        found = {(row["start_time_ns"], row["nic"]): row for row in rows}
-        for row in self._nics.unsaved(node):
-            if from_ns <= row["start_time_ns"] < to_ns:
-                found[row["start_time_ns"], row["nic"]] = row
+        # The key is start, node, NIC: each pair of the first two is looked up, and no other row is read.
+        rows = self._stored.tx.all(table, table.c.start_time_ns.in_(starts), table.c.node.in_(nodes))
+        found = {(row["start_time_ns"], row["node"], row["nic"]): row for row in rows}
+        wanted = set(starts)
+        for row in self._nics.unsaved(set(nodes)):
+            if row["start_time_ns"] in wanted:
+                found[row["start_time_ns"], row["node"], row["nic"]] = row
         return [found[key] for key in sorted(found)]
 
 

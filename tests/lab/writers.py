@@ -12,7 +12,6 @@ from tests.lab.lab import Lab, wait_for
 from tests.lab.topology import DATA_NIC
 
 PORT = 6000
-CHUNK = 64 * 1024
 
 SINK = """
 import selectors, socket, sys
@@ -39,15 +38,16 @@ def mark(phase):
         words = [sys.executable, "-m", "agent", "mark", phase, "--kind", "checkpoint", "--job", job, "--step", step]
         subprocess.run([*words, "--socket", socket_path], check=True)
 conns = [socket.create_connection((address, int(port))) for _ in range(streams)]
+for conn in conns:
+    if rate:  # by the kernel: blocks of all streams at once would fill the queue that is to stay empty
+        conn.setsockopt(socket.SOL_SOCKET, 47, int(rate / streams / 8))  # SO_MAX_PACING_RATE
 mark("begin")
 def write(conn, count):
-    begun, sent, block = time.monotonic(), 0, bytes(65536)
+    sent, block = 0, bytes(65536)
     while sent < count:
         part = min(len(block), count - sent)
         conn.sendall(block[:part])
         sent += part
-        if rate:
-            time.sleep(max(0.0, begun + sent * 8 * streams / rate - time.monotonic()))
     conn.shutdown(socket.SHUT_WR)
     conn.recv(1)
 start = time.time()

@@ -105,6 +105,15 @@ def _blamed(trial: "_Trial", before: Sequence[Element]) -> list[tuple[Suspect, V
         # On the part that is named, else on the part where it shows.
         values |= of(named.paths) or of(suspect.paths)
         replaced |= dict.fromkeys((*blame.replaces, suspect.element))
+    hurt = (view.lost + trial.slow).sum(axis=1)
+    for element in before:
+        # What a larger part explains as well by now is not told twice until the burst is over.
+        paths = view.membership.paths_of(element)
+        paths = paths[hurt[paths] > 0]
+        if not any(element in (named.element, *replaced) for named, _, replaced in groups):
+            heir = next((group for group in groups if np.isin(paths, group[0].paths).any()), None)
+            if heir is not None:
+                heir[2][element] = None
     return [
         (named, values, [one for one in replaced if one != named.element and one in before])
         for named, values, replaced in groups

@@ -227,6 +227,24 @@ def test_figures_of_many_nodes_are_one_incident_and_move_to_where_packets_are_hu
     assert fleet.judge((incident,)) == []  # it was told of; nothing new
 
 
+def test_a_part_that_was_blamed_first_gives_way_to_the_whole() -> None:
+    """Seen while all agents but one doubted their delays; nothing closes it before the burst is over."""
+    fleet = Fleet()
+    at_one = fleet.rows("r1n1", "r2") + fleet.rows("r1n1", "r3")
+    fleet.slow[at_one, 2:] = 5
+    book = Book()
+    book.apply(fleet.judge())
+    first = [one.element for one in book.open()]
+    assert first == [Element("endpoint", "r1n1/eth0")]
+    fleet.slow[fleet.across("r1"), 2:] = 5
+    whole = Fleet()
+    whole.slow = fleet.slow
+    book.apply([replace(flag, replaces=()) for flag in whole.judge()])  # beside each other
+    assert len(book.open()) == 2
+    book.apply(fleet.judge(tuple(book.open())))
+    assert [one.element for one in book.open()] == [Element("uplink", "r1")]
+
+
 @pytest.mark.parametrize(
     ("figure", "raised"),
     [
