@@ -4,6 +4,9 @@ Real TCP, real queues, real counters. The default test is one small checkpoint, 
 long ones write 500 MB a node, with the delays of a quiet hour to compare with, and show what must not be blamed.
 """
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +18,7 @@ import pytest
 
 from tests.lab.configuration import Evening, Measuring, window_s
 from tests.lab.faults import loss_at_host
-from tests.lab.installation import Installation
+from tests.lab.installation import ROOT, Installation
 from tests.lab.lab import Lab, wait_for
 from tests.lab.topology import DATA_NIC, Topology
 from tests.lab.writers import Written, checkpoint, sinks
@@ -180,6 +183,16 @@ def is_blamed(told: Told, burst: dict[str, Any]) -> dict[str, Any]:
     return dict(contention)
 
 
+def shown(site: Site, command: str) -> str:
+    """What a command of the collector prints."""
+    words = [sys.executable, "-m", "collector", command, "--url", site.installation.url]
+    done = subprocess.run(
+        words, cwd=ROOT, env=os.environ | {"COLUMNS": "250"}, capture_output=True, text=True, check=True
+    )
+    print(done.stdout)
+    return done.stdout
+
+
 @pytest.mark.timeout(180)
 def test_a_checkpoint_that_chokes_the_uplink_is_found_and_named(site: Site) -> None:
     told = site.write(60 * MB, streams=8, job="llm", step=7)
@@ -191,6 +204,9 @@ def test_a_checkpoint_that_chokes_the_uplink_is_found_and_named(site: Site) -> N
     assert "loss" in contention["values"]["broke"].split()
     for one in (*told.of("loss"), *told.of("delay")):
         assert one["during"] == "checkpoint"
+    table = shown(site, "bursts")
+    assert "job llm" in table
+    assert "recall 100 % (1 of 1 marked)" in table
     text = site.installation.metrics()
     assert 'bandwitness_incident_active{rule="agent_silent"' not in text
 
