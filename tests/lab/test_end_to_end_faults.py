@@ -215,11 +215,12 @@ def test_no_gate_trips_where_nothing_was_disturbed(story: Story) -> None:
     for slot in calm:
         if slot in timed_out:
             continue
-        assert slot["category"] == "ok", slot
+        said = [(slot[end] or {}).get("outcome_detail") for end in ("client_run", "server_run")]
+        assert slot["category"] == "ok", (slot["outcome"], said, slot)
         for end in ("client_run", "server_run"):
             assert slot[end] is not None, slot
-            assert not slot[end]["gates_tripped"], slot
-            assert not slot[end]["flags"], slot
+            assert not slot[end]["gates_tripped"], slot[end]
+            assert not slot[end]["flags"], slot[end]
 
 
 # ---------------------------------------------------------------- every attempt is a record
