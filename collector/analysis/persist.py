@@ -51,7 +51,7 @@ from collector.store.rows import (
 from collector.store.writer import Transaction
 
 # Rises with every change that makes other rows or verdicts of the same log: the store is then made anew.
-VERSION = 18
+VERSION = 19
 IN_MEMORY_NS = 150 * SECOND  # behind what was judged last
 
 
