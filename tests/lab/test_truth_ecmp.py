@@ -51,6 +51,7 @@ class Story:
     hashed_back: set[int] = field(default_factory=set)  # ports of the far host whose replies go the bad way
     seen: set[int] = field(default_factory=set)  # those that were met there
     began_s: float = field(default_factory=time.time)
+    loss_ended_s: float = 0
     pairs: Sequence[Item] = ()  # over whole windows, while it was lossy
     span: dict[str, str] = field(default_factory=dict)  # of these windows
     pairs_in_the_end: Sequence[Item] = ()
@@ -197,6 +198,7 @@ def look_at_the_loss(installation: Installation, story: Story) -> None:
     wait_for("windows that hold it", every_bad_port_has_lost, within=20)
     story.incidents = installation.incidents("loss")
     installation.lab.run(EDGES[1], ["nft", "insert", "rule", "netdev", "bad", "arriving", "accept"])
+    story.loss_ended_s = time.time()
     story.seen, story.dropped = met_on_the_bad_way(installation.lab)
     ports = [port["source_port"] for port in story.pair(NEAR.name)["ports"]]
     story.hashed = hashed_to_the_bad_way(installation.lab, f"sport {{}} dport {REFLECTOR}", ports)
@@ -204,7 +206,7 @@ def look_at_the_loss(installation: Installation, story: Story) -> None:
 
 
 def pairs(installation: Installation, story: Story, *, whole_windows: bool) -> Sequence[Item]:
-    """STAMP of both pairs since the start; directions are told at once, windows when they are full."""
+    """STAMP of both pairs since the start: whole windows of all paths, or all that have closed."""
     span = {"from": rfc3339(story.began_s // 10 * 10)}
     if whole_windows:
         paths = [path for path in installation.items("paths") if path["protocol"] == "stamp"]
@@ -231,6 +233,15 @@ def look_at_the_tests(installation: Installation, story: Story) -> None:
     wait_for("the tests' records", decided, within=20)
     story.too_large = swallowed(installation.lab)
     story.pairs = installation.items("pairs", **story.span)  # again: which way, some records say only later
+    wait_for(
+        "the windows to close in which the loss ended",
+        lambda: all(
+            path["window_start_time"] is not None and seconds(path["window_start_time"]) >= story.loss_ended_s - 10
+            for path in installation.items("paths")
+            if path["protocol"] == "stamp"
+        ),
+        within=20,
+    )
     story.pairs_in_the_end = pairs(installation, story, whole_windows=False)
     story.paths = installation.items("paths")
     echo = [path["path_id"] for path in story.paths if path["protocol"] == "icmp_echo"]

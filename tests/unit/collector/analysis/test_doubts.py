@@ -109,6 +109,9 @@ def test_what_is_stored_is_put_back_and_what_is_old_is_dropped(doubts: Doubts) -
     assert (labels(doubts, 0), labels(doubts, 10) != {}) == ({}, True)
     doubts.restore(rows)
     assert labels(doubts, 0) == labels(doubts, 10)
+    doubts.put(check("r1n1", 0, 2, "starved"))
+    doubts.forget(T0 + 10 * WINDOW_NS)  # not what is not stored yet
+    assert doubts.take_changed() == [(T0, "r1n1", ("late", "starved", "stolen"))]
 
 
 # ---------------------------------------------------------------- through the log

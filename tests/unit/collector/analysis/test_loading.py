@@ -38,6 +38,8 @@ def test_a_cross_rack_test_loads_all_that_shares_a_nic_or_an_uplink() -> None:
     assert loaded.any(axis=1).tolist() == shares
     # From 100 ms before its start, so the bucket before it; to the end of its margin.
     assert np.flatnonzero(loaded[1]).tolist() == [4, 5, 6, 7, 8, 9, 10, 11]
+    loading.put(b"slot", tokens(index, "r1n1", "r2n1"), stretch(T0 + 10 * SECOND, T0 + 24 * SECOND + 1, None))
+    assert np.flatnonzero(loading.mask(T0, BUCKET_NS, 15)[1]).tolist()[-1] == 12  # of which it touches the beginning
 
 
 def test_the_real_end_counts_when_it_is_later_or_much_earlier() -> None:

@@ -1,5 +1,7 @@
 """The loss rule at one moment."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -143,6 +145,26 @@ def test_an_open_incident_is_clean_after_thirty_seconds_without_loss() -> None:
     (flag,) = fleet.judge((incident,))  # 30 s: and the loss before does not open it again
     assert not flag.raised
     assert flag.values["clean_since_ns"] == 970 * SECOND
+
+
+@pytest.mark.parametrize(("lost", "clean"), [(6, True), (12, False)])  # of 3000: 0.2 %, 0.4 %
+def test_an_incident_is_clean_below_half_of_the_ratio_that_warns(lost: int, clean: bool) -> None:
+    fleet = Fleet(sent=100)
+    fleet.lose(10, first=25, node="r1n1", other="r2n1")
+    incident = opened(fleet)
+    fleet.lost[:] = 0
+    fleet.lost[fleet.pairs.index(("r1n1", "r2n1")), 20] = lost
+    assert any(not flag.raised for flag in fleet.judge((incident,))) == clean
+
+
+@pytest.mark.parametrize(("sent", "clean"), [(2, False), (6, True)])  # of a pair 60 and 180 in 30 s
+def test_an_incident_is_clean_only_where_enough_was_sent_to_see_its_loss(sent: int, clean: bool) -> None:
+    fleet = Fleet(sent=sent)
+    fleet.lose(1, first=20, node="r1n1", other="r2n1")
+    incident = opened(fleet)
+    incident = replace(incident, values={**incident.values, "opening_ratio": 0.01})  # 150 packets show it
+    fleet.lost[:] = 0
+    assert any(not flag.raised for flag in fleet.judge((incident,))) == clean
 
 
 def test_without_packets_an_incident_is_neither_clean_nor_raised() -> None:
