@@ -126,6 +126,15 @@ def test_two_causes_at_once_are_two_flags() -> None:
     assert {name for _, name, _ in said(fleet.judge())} == {"r1n1/eth0", "r3n2/eth0"}
 
 
+def test_little_loss_beside_a_real_one_is_not_spoken_out() -> None:
+    """0.3 % of one pair is beyond chance where so much is sent, and under every level."""
+    fleet = Fleet(sent=1000)
+    fleet.lose(3, node="r2n1", other="r3n2")
+    assert fleet.judge() == []
+    fleet.lose(100, first=25, node="r1n1", other="r1n2")
+    assert {name for _, name, _ in said(fleet.judge())} == {"r1n1/eth0|r1n2/eth0"}
+
+
 def opened(fleet: Fleet) -> Incident:
     book = Book()
     book.apply(fleet.judge())
