@@ -16,8 +16,8 @@ case "${1:-}" in
   --agent) set=agent ;;
   --tests | --all)
     set=dev
-    packages+=(fping iputils-ping prometheus-smokeping-prober tcpdump nftables openssl protobuf-compiler prometheus prometheus-alertmanager procps util-linux)
-    programs+=(fping ping prometheus-smokeping-prober tcpdump nft openssl protoc prometheus promtool prometheus-alertmanager amtool sysctl setpriv)
+    packages+=(fping iputils-ping prometheus-smokeping-prober tcpdump nftables openssl protobuf-compiler prometheus prometheus-alertmanager victoria-metrics procps util-linux)
+    programs+=(fping ping prometheus-smokeping-prober tcpdump nft openssl protoc prometheus promtool prometheus-alertmanager amtool victoria-metrics sysctl setpriv)
     [ "$1" = --tests ] || { packages+=(npm); programs+=(npm); } ;; # the schema of dashboards
   *) sed -n '2,7p' "$0" >&2; exit 2 ;;
 esac

@@ -71,13 +71,13 @@ NIC = _query("nic", "NIC 网卡", 'bandwitness_nic_receive_bytes_total{node=~"$n
 
 PLACE = (DATASOURCE_VARIABLE, COLLECTOR, SITE, RACK)
 
-# What variables choose, as matchers.
+# What variables choose, as matchers. Series of remote write say the same again with the time of measuring: left out.
 AGENTS = 'site=~"$site", rack=~"$rack", node=~"$node"'
-MESH = 'src=~"$node", lane=~"$lane"'
-PAIRS = 'src=~"$node", dst=~"$dst", lane=~"$lane"'
-ONE_PAIR = 'src=~"$src", dst=~"$dst", lane=~"$lane"'
+MESH = 'src=~"$node", lane=~"$lane", origin=""'
+PAIRS = 'src=~"$node", dst=~"$dst", lane=~"$lane", origin=""'
+ONE_PAIR = 'src=~"$src", dst=~"$dst", lane=~"$lane", origin=""'
 ONE_PATH = ONE_PAIR + ', path=~"$path"'
-NICS = 'node=~"$node", nic=~"$nic"'
+NICS = 'node=~"$node", nic=~"$nic", origin=""'
 
 # 0 while the collector is scraped, nothing otherwise: "no incident" must not be read where nobody looked.
 ZERO = "0 * max(bandwitness_collector_build_info)"

@@ -35,6 +35,7 @@ from collector.model import OneWayWindow, StoredWindow
 from collector.store import tables
 from collector.store.counting import attempt_counts
 from collector.store.newest import newest_windows
+from collector.store.outbox import Outbox
 from collector.store.rows import (
     one_way_window_values,
     read_incident,
@@ -178,11 +179,27 @@ def take_up_judging(tx: Transaction, parts: Parts) -> None:
         parts.verdicts.late = Late((first, last), first_received, last_received)
 
 
-def save(tx: Transaction, parts: Parts) -> None:
+def save(tx: Transaction, parts: Parts, outbox: Outbox) -> None:
     """Writes what the step changed, and the position it brings the store to."""
-    tx.put(tables.agents, parts.agents.take_changed())
+    windows, (nics, nic_windows) = parts.network.rounds.take_changed(), parts.nics.take_changed()
+    attempts, paths, agents = parts.attempts.take_changed(), parts.network.paths, parts.agents.take_changed()
+    outbox.note(
+        tx,
+        parts.position.position,
+        parts.position.received_ns,
+        windows=windows,
+        node_of=lambda path_id: None if (index := paths.find(path_id)) is None else paths.agents[index],
+        agents=agents,
+        nic_windows=nic_windows,
+        results=[
+            (one.slot.slot_id, one.result.time_ns, one.slot.client.node)
+            for one in attempts
+            if one.settled and one.result is not None
+        ],
+    )
+    tx.put(tables.agents, agents)
     tx.put(tables.path_ways, parts.ways.take_changed())
-    tx.put(tables.slots, [_tracked_values(tracked) for tracked in parts.attempts.take_changed()])
+    tx.put(tables.slots, [_tracked_values(tracked) for tracked in attempts])
     tx.put(
         tables.doubts,
         [
@@ -190,9 +207,8 @@ def save(tx: Transaction, parts: Parts) -> None:
             for start, node, reasons in parts.network.doubts.take_changed()
         ],
     )
-    tx.put(tables.round_trip_windows, [window_values(stored) for stored in parts.network.rounds.take_changed()])
+    tx.put(tables.round_trip_windows, [window_values(stored) for stored in windows])
     tx.put(tables.one_way_delays, [one_way_window_values(row) for row in parts.one_ways.take_changed()])
-    nics, nic_windows = parts.nics.take_changed()
     tx.put(tables.nics, nics)
     tx.put(tables.nic_windows, nic_windows)
     tx.put(

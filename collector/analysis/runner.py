@@ -19,6 +19,7 @@ from collector.analysis.speaker import Speaker
 from collector.analysis.window import SECOND
 from collector.config import Config
 from collector.model import LogEntry
+from collector.store.outbox import Outbox
 from collector.store.retention import sweep
 from collector.store.writer import Store, Transaction
 
@@ -50,13 +51,22 @@ class Runner:
     """Analysis of one collector."""
 
     def __init__(
-        self, log: Log, store: Store, config: Config, wall_ns: Callable[[], int], *, notice_pauses: bool = True
+        self,
+        log: Log,
+        store: Store,
+        config: Config,
+        wall_ns: Callable[[], int],
+        *,
+        notice_pauses: bool = True,
+        outbox: Outbox | None = None,
     ) -> None:
         """``wall_ns`` is the collector's clock.
 
         A process that was stopped, or on a machine that was suspended, has heard nobody in that time: that is noticed
         by how long ago it last looked at the log. ``notice_pauses`` is False where a test makes the time pass.
+        ``outbox`` takes note of what remote write is to send.
         """
+        self._outbox = outbox or Outbox({})
         self._notice_pauses = notice_pauses
         self._log, self._store, self._config, self._wall_ns = log, store, config, wall_ns
         self._thread: threading.Thread | None = None
@@ -132,6 +142,9 @@ class Runner:
                 self._stop.wait(RETRY_S)
             elif not self._behind:  # a transaction costs as much as many entries: let some gather
                 self._stop.wait(POLL_S)
+        if self._fold is not None:  # how far remote write got: those who send have ended by now
+            with self._store.transaction() as tx:
+                self._outbox.settle(tx)
 
     def attempt(self) -> None:
         """One step, whatever becomes of it."""
@@ -179,7 +192,8 @@ class Runner:
             if not entries:
                 fold.idle(tx, max(looked_ns - IDLE_AFTER_NS, position.received_ns))
             if entries or fold.changes or resumed or fold.parts.bursts.has_changed:
-                persist.save(tx, fold.parts)
+                persist.save(tx, fold.parts, self._outbox)
+            self._outbox.settle(tx)
             self._speaker.note(fold.changes)
             fold.changes.clear()
             listened_ns = position.received_ns if entries else now_ns
@@ -223,7 +237,9 @@ class Runner:
         """Takes up where the store stands: state, then open windows from the log, then the judge."""
         with self._store.transaction() as tx:
             if not persist.is_current(tx):
+                self._outbox.rebuild(tx)
                 tx.forget_derived()
+            self._outbox.take_up(tx)
             parts, again_from = persist.load(tx, self._config, self._stored)
             fold = Fold(parts)
             while again_from < parts.position.position:

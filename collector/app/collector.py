@@ -27,6 +27,7 @@ from collector.app.limits import AcceptErrors, agent_connections, raise_descript
 from collector.app.pauses import note_pauses
 from collector.app.pausing import Pausing
 from collector.app.planning import Planning, windows_fixed
+from collector.app.remote import Remotes
 from collector.app.tracing import Tracing
 from collector.app.trees import Trees
 from collector.clock import Clock, SystemClock
@@ -97,9 +98,12 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
 
         store = await asyncio.to_thread(Store, state / "store.sqlite")
         parts.callback(store.close)
-        runner = Runner(log, store, config, clock.wall_ns)
+        remotes = Remotes(config.collector, store.path, clock.wall_ns)
+        runner = Runner(log, store, config, clock.wall_ns, outbox=remotes.outbox)
         runner.start()
         parts.push_async_callback(asyncio.to_thread, runner.stop)
+        parts.push_async_callback(asyncio.to_thread, remotes.stop)  # before analysis, which notes how far it got
+        remotes.start()
 
         sessions = Sessions()
         reader = Reader(store.path, config)
@@ -108,7 +112,9 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         pausing = Pausing(config, planning, control, clock)
         url = url_of(listener)
         trees = Trees(config, state, log, control, reader=reader, clock=clock)
-        sources = _sources(reader, log, runner, sessions, clock=clock, trees=trees, topology=Topology(config))
+        sources = _sources(
+            reader, log, runner, sessions, clock=clock, trees=trees, topology=Topology(config), remotes=remotes
+        )
         site = create_app(replace(sources, ask_trace=tracing.ask, say_pause=pausing.say))
         site.include_router(trees.router)
         http = HttpServer(site)
@@ -135,6 +141,7 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
             "planning": lambda: not replanning.done(),
             "the signing of tree heads": lambda: not signing.done(),
             "tracing": lambda: not looking.done(),
+            "remote write": lambda: remotes.alive,
             "the watch for pauses": lambda: not watching.done(),
         }
         return await _until(stop, alive)
@@ -179,6 +186,7 @@ def _sources(
     clock: Clock,
     trees: Trees,
     topology: Topology,
+    remotes: Remotes,
 ) -> Sources:
     def complete_node(row: NodeRow) -> NodeRow:
         """Adds what only live sessions know."""
@@ -201,10 +209,10 @@ def _sources(
         }
 
     def warnings() -> dict[str, str]:
-        found = {"log": "; ".join(log.damages), **trees.warnings()}
+        found = {"log": "; ".join(log.damages), **trees.warnings(), "remote_write": remotes.warnings()}
         return {part: words for part, words in found.items() if words}
 
-    parts = (*PARTS, intake_of(sessions, log))
+    parts = (*PARTS, intake_of(sessions, log), remotes.remote_write)
     exporter = Exporter(lambda: runner.snapshot, complete_node, clock.wall_ns, parts)
     series = NicSeries(log, reader.counter_sets)
     evidence = Evidence(log, reader)

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from bandwitness.settings import Place, dotted
 from collector.config.measure_check import measure_faults, rules_faults, target_bounds
+from collector.config.remote_write_check import remote_write_faults
 from collector.config.schema import (
     DAY_S,
     Collector,
@@ -96,9 +97,10 @@ def _collector(collector: Collector) -> Faults:
     yield from _grpc_listen(("collector", "grpc_listen"), collector)
     yield from _http_listen(("collector", "http_listen"), collector.http_listen)
     yield from witness_faults(collector)
+    yield from remote_write_faults(collector)
     names = [
         (("collector", part, index, "name"), one.name)
-        for part in ("timestamp_authorities", "witnesses")
+        for part in ("timestamp_authorities", "witnesses", "remote_write")
         for index, one in enumerate(getattr(collector, part))
     ]
     yield from _doubled(names)

@@ -50,7 +50,15 @@ def load_config(path: Path | str, *, now: datetime | None = None) -> Config:
     if collector.tls is not None:
         collector = replace(collector, tls=_placed(collector.tls, base))
     authorities = tuple(replace(one, ca=str(base / one.ca)) for one in collector.timestamp_authorities)
-    collector = replace(collector, timestamp_authorities=authorities)
+    remotes = tuple(
+        replace(
+            one,
+            ca=one.ca and str(base / one.ca),
+            bearer_token_file=one.bearer_token_file and str(base / one.bearer_token_file),
+        )
+        for one in collector.remote_write
+    )
+    collector = replace(collector, timestamp_authorities=authorities, remote_write=remotes)
     return replace(config, collector=collector)
 
 

@@ -71,6 +71,18 @@ class WitnessConfig(msgspec.Struct, frozen=True, kw_only=True):
     mail: MailWitness | None = None
 
 
+class RemoteWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is sent samples with the time of measuring (Prometheus remote write 1.0)."""
+
+    name: Name
+    url: str
+    labels: dict[str, Annotated[str, msgspec.Meta(min_length=1, max_length=256)]] = {}
+    bearer_token_file: str | None = None  # read anew for each request
+    ca: str | None = None  # file with root certificates, for https; without it the system's
+    max_age: Duration = Duration(DAY_S * SECOND)  # what was measured longer ago is not sent
+    max_waiting: Annotated[int, msgspec.Meta(ge=1_000, le=5_000_000)] = 500_000  # entries kept for it on disk
+
+
 class Collector(msgspec.Struct, frozen=True, kw_only=True):
     name: Name = "collector"
     grpc_listen: str = "127.0.0.1:7443"
@@ -80,6 +92,7 @@ class Collector(msgspec.Struct, frozen=True, kw_only=True):
     tls: Tls | None = None
     timestamp_authorities: tuple[TimestampAuthority, ...] = ()
     witnesses: tuple[WitnessConfig, ...] = ()
+    remote_write: tuple[RemoteWrite, ...] = ()
 
 
 def parse_window(text: str) -> tuple[int, int]:

@@ -12,13 +12,13 @@ Faults = Iterator[tuple[Place, str]]
 def witness_faults(collector: Collector) -> Faults:
     """(place, message) of each fault."""
     for index, authority in enumerate(collector.timestamp_authorities):
-        yield from _url(("collector", "timestamp_authorities", index, "url"), authority.url)
+        yield from url_faults(("collector", "timestamp_authorities", index, "url"), authority.url)
     for index, witness in enumerate(collector.witnesses):
         place = ("collector", "witnesses", index)
         if (witness.url is None) == (witness.mail is None):
             yield place, "expected either url or mail"
         if witness.url is not None:
-            yield from _url((*place, "url"), witness.url)
+            yield from url_faults((*place, "url"), witness.url)
         if witness.mail is not None:
             for key in ("to", "sender"):
                 address = getattr(witness.mail, key)
@@ -30,7 +30,8 @@ def witness_faults(collector: Collector) -> Faults:
                 yield (*place, "mail", "server"), f"{error}, found {witness.mail.server[:60]!r}"
 
 
-def _url(place: Place, url: str | None) -> Faults:
+def url_faults(place: Place, url: str | None, example: str = "https://tsa.example.org/tsr") -> Faults:
+    """What is wrong with an address of HTTP."""
     if url is None:  # could not be read, and is at fault there
         return
     try:
@@ -40,4 +41,4 @@ def _url(place: Place, url: str | None) -> Faults:
     except ValueError:
         good = False
     if not good:
-        yield place, f"expected an address such as https://tsa.example.org/tsr, found {url[:80]!r}"
+        yield place, f"expected an address such as {example}, found {url[:80]!r}"

@@ -80,6 +80,7 @@ def round_trips(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
                 yield "path_delay_seconds", (_with(labels, quantile), delay * NS)
         if path.loaded is not None:
             yield "path_loaded", (labels, int(path.loaded))
+            yield "path_doubtful", (labels, int(path.doubtful is not None))
 
 
 def ways(scrape: Scrape) -> Iterator[tuple[str, Sample]]:

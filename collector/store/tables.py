@@ -1,4 +1,5 @@
-"""The store's tables. Everything in them but ``alerts`` is derived from the log and can be made again.
+"""The store's tables. Everything in them but ``alerts`` and what remote write has sent is derived from the log and can
+be made again.
 
 Times are integer nanoseconds, 64-bit ids are stored as signed integers, lists and mappings as JSON text. Statements
 are SQLAlchemy Core, so another database is a matter of the address and of the upsert's dialect.
@@ -503,4 +504,24 @@ pauses = Table(
     Column("reason", Text, nullable=False),
 )
 
-DERIVED = tuple(table for table in METADATA.sorted_tables if table is not alerts)
+# What remote write is still to send: names rows of other tables, whose figures are read when they are sent.
+remote_outbox = Table(
+    "remote_outbox",
+    METADATA,
+    Column("id", Integer, primary_key=True),  # rises by one; only the oldest are ever deleted
+    Column("kind", Text, nullable=False),  # round_trips, nics, throughput
+    Column("time_ns", BigInteger, nullable=False),  # start of the window, end of the test
+    Column("noted_time_ns", BigInteger, nullable=False),  # receipt of what it was made from
+    Column("node", Text, nullable=False),
+    Column("keys", Text, nullable=False),  # JSON list of path ids, NICs or the slot id in hex
+    sqlite_autoincrement=True,  # so that no id comes twice, also once all are gone
+)
+
+remote_state = Table(
+    "remote_state",
+    METADATA,
+    Column("key", Text, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+
+DERIVED = tuple(table for table in METADATA.sorted_tables if table not in (alerts, remote_outbox, remote_state))

@@ -282,6 +282,48 @@ ANALYSIS = [
     ),
 ]  # fmt: skip
 
+REMOTE_WRITE = [
+    timeseries(
+        41, "Remote write: samples 远程写入样本",
+        "What receivers took; what they refuse for good; what was measured too long ago to be sent; entries that"
+        " gave way because too many waited. 已接收、被拒绝、过期的样本，以及因积压过多而丢弃的条目。",
+        [
+            Query(_rate("remote_write_samples_total", "remote, result"), "{{remote}} {{result}}"),
+            Query(_rate("remote_write_entries_dropped_total", "remote"), "{{remote}} entries dropped 丢弃条目"),
+        ],
+        axis="Per second 每秒", width=8, unit="short",
+    ),
+    timeseries(
+        42, "Remote write: waiting 待发送",
+        "Entries on disk; one is a window of 10 s of one node, or a test. 磁盘上待发送的条目。",
+        [Query(f"max by (remote) ({PREFIX}remote_write_entries_waiting)", "{{remote}}")],
+        axis="Entries 条目数", width=8, unit="short",
+    ),
+    timeseries(
+        43, "Remote write: last success 距上次成功",
+        "Time since a receiver took samples, and whether the newest request failed; /healthz says why."
+        " 距上次成功写入的时间，以及最近一次请求是否失败，原因见 /healthz。",
+        [
+            Query(
+                f"time() - max by (remote) ({PREFIX}remote_write_last_success_timestamp_seconds)",
+                "{{remote}} since 距上次",
+            ),
+            Query(f"max by (remote) ({PREFIX}remote_write_working) == 0", "{{remote}} not working 故障"),
+        ],
+        axis="Seconds 秒", width=8, unit="s",
+    ),
+    timeseries(
+        44, "Remote write: retries 重试",
+        "Requests that did not go through and are tried again. 未成功并将重试的请求。",
+        [
+            Query(
+                f"sum by (remote) (increase({PREFIX}remote_write_failures_total[$__rate_interval]))", "{{remote}}"
+            )
+        ],
+        axis="Requests 请求数", width=8, unit="short", interval="1m",
+    ),
+]  # fmt: skip
+
 DASHBOARD = dashboard(
     "bandwitness-itself",
     "Bandwitness: Itself 自身",
@@ -292,6 +334,7 @@ DASHBOARD = dashboard(
         Row(102, "Agents 节点 agent", OF_AGENTS),
         Row(103, "Collector: intake and log 接收与日志", INTAKE),
         Row(104, "Collector: analysis and scrape 分析与抓取", ANALYSIS),
+        Row(105, "Collector: remote write 远程写入", REMOTE_WRITE),
     ],
     links=[("Health 健康", "/healthz"), ("Nodes 节点", "/api/v1/nodes")],
 )

@@ -63,10 +63,14 @@ NOW = [
         width=6, height=4, unit="s",
     ),
     stat(
-        4, "Loaded by a test now 正被测试加载",
-        "Paths that shared a link with a throughput test of ours in the newest closed window. Such windows enter no"
-        " verdict. 与我方吞吐测试共享链路的路径数；这些窗口不参与判定。",
-        [Query(f"sum(bandwitness_path_loaded{{{ONE_PATH}}})")],
+        4, "Loaded by a test, or doubtful, now 正被测试加载或存疑",
+        "Paths that shared a link with a throughput test of ours in the newest closed window: such windows enter no"
+        " verdict. Paths whose hosts doubted their own delays: those enter no verdict on delay."
+        " 与我方吞吐测试共享链路的路径数（不参与判定）；主机自疑时延的路径数（不参与时延判定）。",
+        [
+            Query(f"sum(bandwitness_path_loaded{{{ONE_PATH}}})", "loaded 加载"),
+            Query(f"sum(bandwitness_path_doubtful{{{ONE_PATH}}})", "doubtful 存疑"),
+        ],
         width=6, height=4, unit="none", steps=thresholds((1, ORANGE)),
     ),
 ]  # fmt: skip

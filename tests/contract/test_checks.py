@@ -39,8 +39,11 @@ def test_contract_is_linted() -> None:
 
 def test_generated_code_is_fresh(tmp_path: Path) -> None:
     run(ROOT / "proto/generate.sh", tmp_path)
-    committed = ROOT / "proto/bandwitness/v1"
-    made = sorted(path.name for path in (tmp_path / "bandwitness/v1").iterdir())
-    assert made == sorted(path.name for path in committed.glob("*_pb2*") if path.is_file())
-    _, different, missing = filecmp.cmpfiles(tmp_path / "bandwitness/v1", committed, made, shallow=False)
-    assert (different, missing) == ([], []), "run proto/generate.sh and commit what it writes"
+    for fresh, committed in (
+        (tmp_path / "bandwitness/v1", ROOT / "proto/bandwitness/v1"),
+        (tmp_path / "collector/export/remote_write", ROOT / "collector/export/remote_write"),
+    ):
+        made = sorted(path.name for path in fresh.iterdir())
+        assert made == sorted(path.name for path in committed.glob("*_pb2*") if path.is_file())
+        _, different, missing = filecmp.cmpfiles(fresh, committed, made, shallow=False)
+        assert (different, missing) == ([], []), "run proto/generate.sh and commit what it writes"

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from collector.__main__ import main
-from collector.vocabulary import METRICS
+from collector.export.remote_write.samples import FAMILIES
+from collector.vocabulary import BY_NAME, METRICS
 
 ROOT = Path(__file__).parents[2]
 REFRESH = "BANDWITNESS_REFRESH_GOLDEN"  # set it to write docs/metrics.md anew; review it as code
 METRICS_PAGE = ROOT / "docs/metrics.md"
+SENT = ",\n".join(f"`{BY_NAME[name].full_name}`" for name in FAMILIES)
 PREAMBLE = f"""\
 # Metrics
 
@@ -24,6 +26,21 @@ that arrive more than two minutes after they were measured: a drained backlog do
 
 `src` and `dst` are nodes or targets, in the direction of the data; `path` is the path's id in the API and in the
 records; `lane` is rail0 to rail99, storage, management or wan.
+
+## By remote write
+
+With `collector.remote_write` the collector also sends, under the same names, what belongs to a moment of measuring:
+{SENT}.
+Each sample has the time of the end of its window or test, also where it comes hours later. These series bear
+`origin="event_time"`, `collector` (its name) and the labels of the configuration; no scraped series has `origin`, and
+none of these has `job` or `instance`, so the two never meet. For one of them write `{{origin="event_time"}}`
+or `{{origin=""}}`; dashboards and rules here read the scraped ones. Counters, histograms and incidents are not sent:
+what a counter says depends on when it is read, and an incident may be revised (ask the API).
+
+A window is sent once, half a minute after it is whole. What a record that comes still later, or a test of which the
+end was not known then, changes in it stays in the API. A window that an agent never finished is not sent.
+
+## Scraped
 
 | Metric | Type | Labels | Meaning |
 |---|---|---|---|

@@ -1,6 +1,6 @@
 """A store and a runner over a log made by hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from collector.analysis.rules import ports
 from collector.analysis.runner import Runner
 from collector.config import Config
 from collector.model import Incident
+from collector.store.outbox import Outbox
 from collector.store.reader import Reader
 from collector.store.writer import Store
 from tests.fakes.batches import START_NS
@@ -26,10 +27,24 @@ class Bench:
         self.log, self.config = log, config
         self.store = Store(path)
         self.reader = Reader(path, config)
+        self.outbox = Outbox({})
         self.runner = self._new()
 
     def _new(self) -> Runner:
-        return Runner(self.log, self.store, self.config, self._wall_ns, notice_pauses=self.notice_pauses)
+        return Runner(
+            self.log,
+            self.store,
+            self.config,
+            self._wall_ns,
+            notice_pauses=self.notice_pauses,
+            outbox=self.outbox,
+        )
+
+    def remote_write(self, limits: Mapping[str, int]) -> Outbox:
+        """From here on, as after a restart, analysis takes note of what is to be sent."""
+        self.outbox = Outbox(limits)
+        self.restart()
+        return self.outbox
 
     def _wall_ns(self) -> int:
         """A second after the newest entry that can be seen, or later if the test let time pass."""

@@ -189,6 +189,19 @@ async def test_damage_found_at_the_start_is_told_by_healthz(tmp_path: Path) -> N
     assert "4 bytes at" in json.loads(text)["warnings"]["log"]
 
 
+async def test_a_receiver_of_remote_write_that_is_away_holds_nothing_up(tmp_path: Path, taken: str) -> None:
+    """It says nothing: what is on its way is not waited for at the stop either."""
+    config = written(tmp_path)
+    remote = f'remote_write: [{{name: p, url: "http://{taken}/api/v1/write"}}]'
+    config.write_text(config.read_text().replace("state_dir: state", f"state_dir: state, {remote}"))
+    async with serving(config) as one:
+        assert await plan_of(one)
+        metrics = (await one.get("/metrics"))[1].splitlines()
+        assert 'bandwitness_collector_remote_write_entries_waiting{remote="p"} 0' in metrics
+        assert 'bandwitness_collector_remote_write_working{remote="p"} 1' in metrics
+        assert await stopped(one) == 0
+
+
 async def test_it_serves_on_a_socket_that_it_inherits(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         number = listener.fileno()

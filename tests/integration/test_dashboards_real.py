@@ -17,6 +17,8 @@ import pytest
 
 from collector.analysis.snapshot import Snapshot
 from collector.app.figures import intake_of
+from collector.app.remote import Remotes
+from collector.config import Collector, RemoteWrite
 from collector.export.exposition import TEXT_TYPE, Sample
 from collector.export.prometheus import PARTS, Exporter, Scrape
 from collector.ingest import Sessions
@@ -80,7 +82,11 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
         log.statistics.commit_s += 0.01
         return moving_fleet(start, (time.time_ns() - start) // SECOND)
 
-    parts = (*PARTS, intake_of(sessions, log), broken)
+    to = (RemoteWrite(name="p", url="http://127.0.0.1:9090/api/v1/write"),)
+    remotes = Remotes(Collector(remote_write=to), directory / "store.sqlite", time.time_ns)
+    remotes.senders[0].statistics.last_success_ns = start
+    remotes.senders[0].statistics.trouble = "503"
+    parts = (*PARTS, intake_of(sessions, log), remotes.remote_write, broken)
     with (
         serving(Exporter(snapshot, lambda node: node, parts=parts)) as port,
         prometheus(directory, port, SCRAPES) as server,

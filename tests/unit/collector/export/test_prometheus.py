@@ -12,6 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_TCP_THROUGHPUT
 from collector.analysis.snapshot import DELAY_BOUNDS_NS, DelayHistogram, NicStatus, PathTotals, Snapshot
 from collector.app.figures import intake_of
+from collector.app.remote import Remotes
+from collector.config import Collector, RemoteWrite
 from collector.export.exposition import Sample
 from collector.export.prometheus import PARTS, Exporter, Scrape
 from collector.ingest import Sessions
@@ -204,8 +206,14 @@ async def test_every_described_metric_is_exported(tmp_path: Path) -> None:
     def broken(_: Scrape) -> Iterator[tuple[str, Sample]]:
         raise OSError("no such device")
 
-    text = Exporter(lambda: whole, lambda node: node, parts=(*PARTS, intake_of(sessions, log), broken)).render()
+    remote = RemoteWrite(name="p", url="http://127.0.0.1:9090/api/v1/write")
+    remotes = Remotes(Collector(remote_write=(remote,)), tmp_path / "store.sqlite", lambda: 10**18)
+    remotes.senders[0].statistics.last_success_ns = 10**18
+
+    parts = (*PARTS, intake_of(sessions, log), remotes.remote_write, broken)
+    text = Exporter(lambda: whole, lambda node: node, parts=parts).render()
     log.close()
+    remotes.stop()
     samples = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
     silent = [m.name for m in METRICS if not samples & {m.full_name, f"{m.full_name}_count"}]
     assert silent == []
