@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from collector.analysis.rules.ports import describe
+from collector.analysis.rules.ports import describe, describe_slow
 
 PORTS = np.arange(61_000, 61_016)
 BUCKETS = 30
@@ -61,3 +61,19 @@ def test_nothing_is_said_without_ports_to_compare_or_without_loss() -> None:
     lost[0] = 1
     assert describe(np.zeros(16, np.int64), sent, lost) == {}
     assert describe(PORTS[:1], sent[:1], lost[:1]) == {}
+
+
+def test_of_many_ports_one_is_not_named_for_what_chance_does_to_one_of_so_many() -> None:
+    slow = np.zeros(20)
+    slow[3] = 5  # of 100, where 1 is usual: 3 in 1,000 by chance, and 20 ports are asked
+    names = np.arange(61_000, 61_020)
+    assert describe_slow(names, np.full(20, 100.0), slow, 0.01) == {}
+    assert describe_slow(names[2:4], np.full(2, 100.0), slow[2:4], 0.01)["slow_ports"] == "61003"
+
+
+def test_a_port_that_sent_nothing_was_not_probed() -> None:
+    sent, lost = np.full((3, 10), 10.0), np.zeros((3, 10))
+    lost[:2] = 1
+    sent[2] = 0
+    found = describe(np.array([61_000, 61_001, 61_002]), sent, lost)
+    assert (found["ports_pattern"], found["ports_lossy"], found["ports_probed"]) == ("all", 2, 2)
