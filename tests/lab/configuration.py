@@ -49,6 +49,7 @@ class Measuring:
     margin: str = "460ms"  # iperf3 needs up to 300 ms more than its second beside the tenant
     flush: str = "1s"
     echo_rate: float = 10.0
+    echo_payload: int = 56
     # Of the delay rule. Short of a full queue (10 ms), and more than two busy cores add by themselves.
     delay_above: str = "4ms"
     delay_min_samples: int = 300
@@ -117,7 +118,7 @@ def collector_file(
         "measure": {
             "flush": measuring.flush,
             "seed": measuring.seed,
-            "echo": {"rate": measuring.echo_rate},
+            "echo": {"rate": measuring.echo_rate, "payload": measuring.echo_payload},
             "stamp": dict(measuring.stamp),
             "path_mtu": {"enabled": measuring.path_mtu},
             "trace": {"reference": measuring.reference_traces},

@@ -36,6 +36,7 @@ WARM_S = 190  # until windows that are two minutes old hold 300 samples of each 
 # queue is 10 ms, and two busy cores add less than 4 ms by themselves.
 MEASURING = Measuring(
     echo_rate=50.0,
+    echo_payload=1400,  # a queue that is full to some bytes has room for a small packet still
     rules={
         "burst": {"above": 0.0005, "floor": "5M", "min_bytes": "20MB"},
         "burst_contention": {"delay_factor": 100, "delay_above": "4ms"},
@@ -195,7 +196,7 @@ def shown(site: Site, command: str) -> str:
 
 @pytest.mark.timeout(180)
 def test_a_checkpoint_that_chokes_the_uplink_is_found_and_named(site: Site) -> None:
-    told = site.write(60 * MB, streams=8, job="llm", step=7)
+    told = site.write(60 * MB, streams=16, job="llm", step=7)
     # A stream that a full queue has starved comes back with its last bytes seconds later: some per cent of 60 MB.
     burst = is_found(told)
     assert (burst["marked"], burst["job"], burst["step"]) == (True, "llm", 7)

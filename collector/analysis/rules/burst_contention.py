@@ -35,6 +35,7 @@ MIN_BUCKETS = 2  # with slow packets: one stall of one host is no queue
 NEVER = 0.99  # share of hurt packets that nothing can exceed by enough
 MAX_NAMED = 16
 Floats = NDArray[np.float64]
+_Group = tuple[Suspect, Values, dict[Element, None]]  # who, with which figures, in whose place
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def _blamed(trial: "_Trial", before: Sequence[Element]) -> list[tuple[Suspect, V
         ),
     )
     all_blames = [(blame, trial.loss_of) for blame in losses] + [(blame, trial.delay_of) for blame in delays]
-    groups: list[tuple[Suspect, Values, dict[Element, None]]] = []
+    groups: list[_Group] = []
     for blame, of in sorted(all_blames, key=lambda one: (-one[0].suspect.score, one[0].suspect.element.name)):
         suspect = blame.suspect
         group = next((group for group in groups if np.isin(suspect.paths, group[0].paths).any()), None)
@@ -105,6 +106,7 @@ def _blamed(trial: "_Trial", before: Sequence[Element]) -> list[tuple[Suspect, V
         # On the part that is named, else on the part where it shows.
         values |= of(named.paths) or of(suspect.paths)
         replaced |= dict.fromkeys((*blame.replaces, suspect.element))
+    groups = _whole(trial, groups, before)
     hurt = (view.lost + trial.slow).sum(axis=1)
     for element in before:
         # What a larger part explains as well by now is not told twice until the burst is over.
@@ -119,6 +121,23 @@ def _blamed(trial: "_Trial", before: Sequence[Element]) -> list[tuple[Suspect, V
         for named, values, replaced in groups
         if values or named.element in before
     ]
+
+
+def _whole(trial: "_Trial", groups: Sequence[_Group], before: Sequence[Element]) -> list[_Group]:
+    """A part of what is blamed already stays with it: its samples may differ only by when its agents were in doubt."""
+    found: list[_Group] = []
+    for group in sorted(groups, key=lambda one: one[0].element not in before):
+        suspect = group[0]
+        for place, (known, values, replaced) in enumerate(found):
+            whole = trial.view.membership.paths_of(known.element)
+            if suspect.element not in before and known.element in before and np.isin(suspect.paths, whole).all():
+                paths = np.union1d(known.paths, suspect.paths)
+                told = trial.loss_of(paths) | trial.delay_of(paths)
+                found[place] = (replace(known, paths=paths), told or values, replaced)
+                break
+        else:
+            found.append(group)
+    return sorted(found, key=lambda one: -one[0].score)
 
 
 @dataclass(frozen=True, slots=True)

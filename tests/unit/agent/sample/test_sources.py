@@ -16,6 +16,7 @@ from agent.sample.driver import Worker
 from agent.sample.ethtool import MAX_STATISTICS, EthtoolError, driver_of, names_of, values_of
 from agent.sample.nature import coverage, look
 from agent.sample.nic import MAX_NICS, NicSampler
+from agent.sample.rdma import places
 from agent.sample.rhythm import MAX_STRETCH, RECOVERED, SLOW_NS, Patience, Watch
 from bandwitness import counters
 from bandwitness.v1 import record_pb2 as pb
@@ -105,10 +106,26 @@ def test_a_slow_driver_is_asked_half_as_often_and_recovers() -> None:
     for _ in range(10):
         patience.took(SLOW_NS + 1, now, SECOND)
     assert patience.stretch == MAX_STRETCH
-    for _ in range(RECOVERED * 4):
+    for _ in range(RECOVERED - 1):
+        patience.took(MS, now, SECOND)
+    assert patience.stretch == MAX_STRETCH
+    for _ in range(RECOVERED * 3 + 1):
         patience.took(MS, now, SECOND)
     assert patience.stretch == 1
     assert patience.due(now + SECOND)
+
+
+def test_a_slow_drivers_records_say_how_seldom_it_is_read(tmp_path: Path) -> None:
+    fake = build(TREES / "ice.tree", tmp_path)
+    nics = sampler(tmp_path, fake, "ens2f0")
+    nics.tick()
+    nics.ask_drivers()
+    statistics = nics.units["ens2f0"].statistics
+    assert statistics is not None
+    statistics.patience.stretch = 4
+    intervals = {batch.source: batch.interval_ns for batch in nics.drain() if batch.nic}
+    assert intervals == {pb.COUNTER_SOURCE_NETDEV: SECOND, pb.COUNTER_SOURCE_ETHTOOL: 4 * SECOND}
+    nics.close()
 
 
 async def test_a_driver_that_never_answers_holds_nobody_up() -> None:
@@ -342,6 +359,18 @@ def test_a_mark_hastens_and_no_longer_than_it_says(tmp_path: Path) -> None:
     nics.close()
 
 
+@pytest.mark.parametrize(("siblings", "nics"), [({"eth0": "1"}, ("eth0",)), ({"eth0": "1", "eth1": "0"}, ("eth1",))])
+def test_a_port_belongs_to_its_functions_only_device_whatever_its_number(
+    tmp_path: Path, siblings: dict[str, str], nics: tuple[str, ...]
+) -> None:
+    (tmp_path / IB / "mlx5_0/ports/1").mkdir(parents=True)
+    for name, number in siblings.items():
+        (tmp_path / IB / "mlx5_0/device/net" / name).mkdir(parents=True)
+        (tmp_path / NET / name).mkdir(parents=True)
+        (tmp_path / NET / name / "dev_port").write_text(number)
+    assert [place.nics for place in places(tmp_path)] == [nics]
+
+
 class Line:
     """A NIC whose octets rise by what is asked each second."""
 
@@ -404,3 +433,20 @@ def test_where_the_speed_is_not_known_little_traffic_is_no_burst() -> None:
         watch.add(1_000.0, None, second * SECOND)
     assert not watch.add(50e6 / 8, None, 60 * SECOND)
     assert watch.add(50e6 / 8 + 1, None, 61 * SECOND)
+
+
+def test_a_burst_goes_on_above_half_of_what_opened_it_and_an_hour_at_most() -> None:
+    watch = Watch()
+    for second in range(60):
+        watch.add(1e9, None, second * SECOND)
+    assert watch.add(5e9, None, 60 * SECOND)
+    for second in range(61, 3_660):
+        assert watch.add(0.6e9, None, second * SECOND)
+    assert not watch.add(0.6e9, None, 3_660 * SECOND)
+    assert not watch.add(5e9, None, 3_661 * SECOND)  # what is usual is learnt anew
+    watch = Watch()
+    for second in range(60):
+        watch.add(1e9, None, second * SECOND)
+    assert watch.add(5e9, None, 60 * SECOND)
+    assert watch.add(0.4e9, None, 62 * SECOND)
+    assert not watch.add(0.4e9, None, 63 * SECOND)

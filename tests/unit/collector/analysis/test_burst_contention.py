@@ -154,6 +154,13 @@ def test_loss_that_began_before_the_burst_is_not_blamed_on_it(since: int) -> Non
     assert fleet.judge() == []
 
 
+def test_one_packet_lost_before_the_burst_excuses_nothing() -> None:
+    fleet = Fleet()
+    fleet.old_lost[fleet.across("r1")[0], 29] = 1
+    fleet.lost[fleet.across("r1"), 3:] = 0.5
+    assert said(fleet.judge()) == [("uplink", "r1", "warning")]
+
+
 def test_loss_that_becomes_ten_times_worse_in_the_burst_is() -> None:
     fleet = Fleet()
     rows = fleet.rows("r1n1")
@@ -245,6 +252,22 @@ def test_a_part_that_was_blamed_first_gives_way_to_the_whole() -> None:
     assert [one.element for one in book.open()] == [Element("uplink", "r1")]
 
 
+def test_a_part_of_what_is_blamed_already_stays_with_it() -> None:
+    """As the burst ends, the agents in doubt have no good samples yet, and theirs look far worse."""
+    fleet = Fleet()
+    fleet.slow[fleet.across("r1"), 2:] = 5
+    book = Book()
+    book.apply(fleet.judge())
+    assert [one.element for one in book.open()] == [Element("uplink", "r1")]
+    fleet.slow[fleet.across("r1"), 2:] = 2
+    fleet.slow[fleet.rows("r2n1", "r1n1"), 2:] = 10
+    assert [flag.element for flag in fleet.judge()] == [Element("pair", "r1n1/eth0|r2n1/eth0"), Element("uplink", "r1")]
+    (flag,) = fleet.judge(tuple(book.open()))
+    assert (flag.element, flag.replaces) == (Element("uplink", "r1"), ())
+    assert (flag.values["slow"], flag.values["samples"], flag.values["paths"]) == (14 * 8 + 2 * 40, 16 * 60, 16)
+    assert flag.values["nodes_hurt"] == 6
+
+
 @pytest.mark.parametrize(
     ("figure", "raised"),
     [
@@ -275,6 +298,12 @@ def test_a_node_that_writes_at_less_than_half_of_the_jobs_median() -> None:
     )  # fmt: skip
     assert "r1n2 writes 190 Mbit/s, the middle of 3 nodes 400 Mbit/s" in Book().apply([flag])[0].incident.summary
     assert Fleet(replace(over, rates_bps=rates | {"r1n2": 2.1e8})).judge() == []
+
+
+def test_while_a_burst_is_on_nobody_writes_too_slowly() -> None:
+    """One that began a moment ago has a low mean."""
+    rates = {"r1n1": 4e8, "r1n2": 1e8, "r1n3": 4e8}
+    assert Fleet(replace(BURST, rates_bps=rates)).judge() == []
 
 
 def test_a_burst_that_takes_far_longer_than_usual() -> None:

@@ -99,6 +99,17 @@ def test_errors_that_are_usual_are_not_news_until_there_are_ten_times_as_many() 
     assert len(story.open()) == 1
 
 
+def test_errors_are_over_only_where_there_are_no_more_than_twice_the_usual() -> None:
+    story = Story()
+    story.windows(1600, crc_errors=1)
+    story.windows(60, crc_errors=11)
+    assert len(story.open()) == 1
+    story.windows(70, crc_errors=4)
+    assert len(story.open()) == 1
+    story.windows(70, crc_errors=1)
+    assert story.open() == []
+
+
 def test_congestion_is_not_the_links_fault() -> None:
     story = Story()
     story.windows(400, receive_discards=50, rx_dropped=100, receive_pause_frames=100)

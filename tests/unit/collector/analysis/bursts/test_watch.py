@@ -77,7 +77,7 @@ def test_one_way_traffic_with_every_step_is_no_checkpoint() -> None:
     """Pipeline stages send one way only; what comes back every ten seconds is training."""
     line = Line([save(100 + 12 * n, 4, 800) for n in range(40)])
     found = bursts([seconds(line, 700)])
-    assert {burst.kind for burst in found[4:]} == {"exchange"}
+    assert [burst.kind for burst in found] == ["save"] * 3 + ["exchange"] * 37
 
 
 def test_a_burst_that_turns_out_to_go_both_ways_is_withdrawn() -> None:
@@ -137,6 +137,13 @@ def test_an_hour_of_it_is_usual_and_ends() -> None:
     assert found[0].end_time_ns == 3700 * SECOND
 
 
+def test_for_ten_minutes_behind_that_hour_nothing_opens() -> None:
+    """What it carries by then may come and go."""
+    line = Line([save(100, 3600, 800), save(3700, 60, 200), save(3760, 240, 800), save(4600, 20, 800)])
+    found = bursts([seconds(line, 4700)])
+    assert [burst.start_time_ns for burst in found] == [100 * SECOND, 4600 * SECOND]
+
+
 def test_what_lasts_is_open_and_can_be_asked_for() -> None:
     (burst,) = bursts([seconds(Line([save(100, 20, 800)]), 102)])
     assert (burst.end_time_ns, burst.last_time_ns, burst.confirmed) == (None, 102 * SECOND, False)
@@ -159,6 +166,30 @@ def test_a_test_that_stopped_for_a_burst_does_not_hide_it() -> None:
     changes = watch.add(later, speed_bps=GBIT, clock_error_ns=None, ours=lambda _, __: stopped)
     (burst,) = [change.burst for change in changes if change.burst is not None]
     assert (burst.start_time_ns, burst.end_time_ns) == (103 * SECOND, 130 * SECOND)
+
+
+def test_what_is_planned_is_waited_for_no_longer_than_twenty_minutes() -> None:
+    """The record of a test may never come."""
+    watch = watch_of()
+    unknown = Ours((), 100 * SECOND)
+    line = seconds(Line([save(100, 30, 800)]), 1400)
+    for place in range(0, len(line), 100):
+        part = line[place : place + 100]
+        found = watch.add(part, speed_bps=GBIT, clock_error_ns=None, ours=lambda _, __: unknown)
+        if found:
+            break
+    assert watch.waited_out == 1201
+    (burst,) = [change.burst for change in found if change.burst is not None]
+    assert (burst.start_time_ns, burst.end_time_ns) == (100 * SECOND, 130 * SECOND)
+
+
+def test_a_second_that_is_read_ten_times_weighs_no_more_for_what_is_usual() -> None:
+    """Two hundred seconds of little, and thirty of much with ten reads each: little is usual."""
+    line = Line([save(200, 30, 150), save(240, 10, 184)], base_mbps=10)
+    times = [float(tick) for tick in range(200)] + [200 + tick / 10 for tick in range(300)]
+    times += [float(tick) for tick in range(230, 300)]
+    (burst,) = bursts([steps(line, times)], speed_bps=100_000_000 * 9)
+    assert burst.start_time_ns == 240 * SECOND
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 60])
@@ -190,3 +221,12 @@ def test_a_hole_of_more_than_five_seconds_ends_it() -> None:
     line = Line([save(100, 60, 800)])
     times = [tick for tick in range(201) if not 110 < tick < 125]
     assert [burst.end_time_ns for burst in bursts([steps(line, times)])] == [110 * SECOND, 160 * SECOND]
+
+
+def test_what_comes_right_behind_a_hole_counts_from_its_first_read_on() -> None:
+    """Of the reads of ten seconds nothing is known, as after a reset."""
+    line = Line([save(100, 10, 800), save(120, 4, 800)])
+    found = bursts([[step for step in seconds(line, 200) if not 110 * SECOND < step.end_time_ns <= 120 * SECOND]])
+    assert [(burst.start_time_ns, burst.end_time_ns) for burst in found] == [
+        (100 * SECOND, 110 * SECOND), (120 * SECOND, 124 * SECOND)
+    ]  # fmt: skip
