@@ -255,7 +255,7 @@ async def test_a_flood_disturbs_neither_the_probes_nor_the_memory_of_an_agent(wo
 async def test_a_mark_ends_a_running_test_within_a_second_and_keeps_the_next_one_out(
     world: World, tmp_path: Path
 ) -> None:
-    plan = make_plan(slot_in_ns=2 * SECOND)
+    plan = make_plan(slot_in_ns=4 * SECOND)
     plan.slot[0].profile = canonical(
         pb.Profile(engine=pb.ENGINE_IPERF3, streams=1, duration_ns=20 * SECOND, congestion_control="cubic")
     )
@@ -275,13 +275,13 @@ async def test_a_mark_ends_a_running_test_within_a_second_and_keeps_the_next_one
         assert run.end_time_ns - said_ns < SECOND
     assert sum(runs[pb.RUN_ROLE_CLIENT].interval.bytes)  # what was measured until then
     print("over after", max(run.end_time_ns for run in runs.values()) - said_ns, "ns")
-    second = make_plan(version=2, slot_in_ns=SECOND)
+    second = make_plan(version=2, slot_in_ns=2 * SECOND)
     world.sink.issue(second)
     await world.until(lambda: len(world.sink.found("throughput_run")) == 4)
     skipped = world.sink.found("throughput_run")[2:]
     assert {run.outcome for run in skipped} == {pb.RUN_OUTCOME_SKIPPED_BURST}
     say(tmp_path / "mark.sock", END)
-    third = make_plan(version=3, slot_in_ns=2 * SECOND)
+    third = make_plan(version=3, slot_in_ns=3 * SECOND)
     world.sink.issue(third)
     await world.until(lambda: len(world.sink.found("throughput_run")) == 6)
     assert {run.outcome for run in world.sink.found("throughput_run")[4:]} == {pb.RUN_OUTCOME_OK}
