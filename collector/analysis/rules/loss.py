@@ -5,7 +5,8 @@ the last half of them: 1 % that has just begun is certain there in two thirds of
 element gives cause for alarm when enough of its packets were lost, the ratio passes the level, and the exact binomial
 test against max(floor, baseline) leaves no chance. What is to blame, the last 60 s decide over all elements, whatever
 their own ratio: a fault in one of four spines shows at the pairs it hits, but it is the fabric's. Blame that gave no
-cause for alarm anywhere is not spoken out.
+cause for alarm anywhere is not spoken out, nor little loss that only stood beside a greater one: once that one's paths
+are taken away, an alarm must be left.
 
 An incident is clean once the last 30 s (60 s where there are too few packets in 30 s to see its loss) are below half
 the warning ratio.
@@ -27,7 +28,7 @@ from collector.config import LossLevel, LossRule
 from collector.model import Element, Flag, Incident
 
 RULE = "loss"
-VERSION = 2
+VERSION = 3
 CLEAN_OVER_NS = (30 * SECOND, 60 * SECOND)
 Floats = NDArray[np.float64]
 
@@ -59,8 +60,8 @@ def judge(view: LossView, open_incidents: Sequence[Incident], rule: LossRule) ->
         past = slice(0, sent.shape[1] - (view.time_ns - since_ns) // BUCKET_NS)
         paths = view.membership.paths_of(incident.element)
         sent[paths, past] = lost[paths, past] = 0  # what is over must not open it again
-    levels = [_level(name, setting, sent=sent, lost=lost, view=view, rule=rule) for name, setting in _settings(rule)]
-    alarmed = np.logical_or.reduce([level.alarmed for level in levels])
+    levels = _levels(view, sent, lost, rule)
+    alarmed = _alarmed(levels)
     if not alarmed.any() and not opening:
         return flags
     if not opening and not levels[0].alarmed.any() and not levels[1].alarmed.any():
@@ -76,12 +77,15 @@ def judge(view: LossView, open_incidents: Sequence[Incident], rule: LossRule) ->
         list(opening),
     )
     whole_lost, whole_sent = lost.sum(axis=1), sent.sum(axis=1)
-    for blame in explain(whole_lost, whole_sent, question):
+    for number, blame in enumerate(explain(whole_lost, whole_sent, question)):
         suspect = blame.suspect
         known = suspect.element in opening
+        if number and not known:
+            alarmed = _alarmed(_levels(view, sent, lost, rule))
         if known or (alarmed[suspect.paths] & (whole_lost[suspect.paths] > 0)).any():
             level = next((level for level in levels if level.qualifies(suspect.paths, rule)), levels[-1])
             flags.append(_flag(view, level, suspect, opening.get(suspect.element), blame.replaces))
+        sent[suspect.paths] = lost[suspect.paths] = 0
     return flags
 
 
@@ -104,6 +108,16 @@ class _Level:
             return False
         expected = float((self.baseline[paths] * self.sent[paths]).sum() / total)
         return statistics.binomial_tail(bad, total, expected) < rule.p_value
+
+
+def _levels(view: LossView, sent: Floats, lost: Floats, rule: LossRule) -> list[_Level]:
+    return [_level(name, setting, sent=sent, lost=lost, view=view, rule=rule) for name, setting in _settings(rule)]
+
+
+def _alarmed(levels: Sequence[_Level]) -> NDArray[np.bool_]:
+    """Paths that cross an element which gives cause for alarm at any level."""
+    alarmed: NDArray[np.bool_] = np.logical_or.reduce([level.alarmed for level in levels])
+    return alarmed
 
 
 def _settings(rule: LossRule) -> list[tuple[str, LossLevel]]:

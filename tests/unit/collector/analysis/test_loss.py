@@ -135,6 +135,14 @@ def test_little_loss_beside_a_real_one_is_not_spoken_out() -> None:
     assert {name for _, name, _ in said(fleet.judge())} == {"r1n1/eth0|r1n2/eth0"}
 
 
+def test_nor_where_its_hosts_share_a_path_with_the_real_one() -> None:
+    """Every host has one bad path, to the host that loses: that is no alarm about its others."""
+    fleet = Fleet(sent=1000)
+    fleet.lose(3, node="r2n1", other="r3n2")
+    fleet.lose(100, first=25, node="r1n1")
+    assert said(fleet.judge()) == [("endpoint", "r1n1/eth0", "critical")]
+
+
 def opened(fleet: Fleet) -> Incident:
     book = Book()
     book.apply(fleet.judge())
