@@ -58,10 +58,10 @@ def free_port() -> int:
 
 
 @contextmanager
-def prometheus(directory: Path, target: int, scrapes: int = 2) -> Iterator[Prometheus]:
-    """Scrapes ``target`` each second; ended with the block."""
+def prometheus(directory: Path, target: int, scrapes: int = 2, interval: str = "1s") -> Iterator[Prometheus]:
+    """Scrapes ``target`` each second, or as often as told; ended with the block."""
     configuration = {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "global": {"scrape_interval": interval, "scrape_timeout": interval},
         "scrape_configs": [{"job_name": "bandwitness", "static_configs": [{"targets": [f"127.0.0.1:{target}"]}]}],
     }
     (directory / "prometheus.yml").write_text(json.dumps(configuration))

@@ -163,6 +163,7 @@ def moving_fleet(start_ns: int, seconds: int) -> Snapshot:
             for _, src, dst, lane in tests
             for outcome, count in (("ok", due), ("refused", 2 + due), ("skipped_own_traffic", 3), ("lost", 1))
         },
+        corrections={(src, dst, lane, "lost", "ok"): due for _, src, dst, lane in tests},
         incidents=tuple(_incidents()),
         nics=[
             NicStatus(
