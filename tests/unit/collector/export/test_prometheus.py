@@ -1,5 +1,6 @@
 """Whole scrapes from whole snapshots, read back by the reference parser."""
 
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -263,3 +264,10 @@ def test_a_carrier_has_its_own_words_and_figures() -> None:
     assert found[f"carrier_targets_reachable{{{labels}}}"] == 2
     assert found[f"carrier_loss_ratio{{{labels}}}"] == 0.2
     assert found[f"carrier_delay_seconds{{{labels},quantile=0.99}}"] == 9e-6
+
+
+def test_a_clock_that_was_set_back_makes_no_negative_age_and_no_sample_has_a_time_of_its_own() -> None:
+    """Prometheus gives samples the time of its own scrape: however far its clock is from ours, nothing is refused."""
+    text = Exporter(lambda: SNAPSHOT, lambda node: node, wall_ns=lambda: SNAPSHOT.made_time_ns - 3600 * 10**9).render()
+    assert "bandwitness_collector_snapshot_age_seconds 0" in text.splitlines()
+    assert all(re.fullmatch(r"[^ {]+(\{.*\})? \S+", line) for line in text.splitlines() if not line.startswith("#"))
