@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.app import adhoc_command, control_command, mark_command
+from agent.app import adhoc_command, control_command, enrol_command, mark_command
 
 if TYPE_CHECKING:
     from agent.config import AgentConfig
@@ -22,6 +22,7 @@ examples:
   bandwitness-agent check --config /etc/bandwitness/agent.yaml
   bandwitness-agent check --config agent.yaml --json
   bandwitness-agent run --config /etc/bandwitness/agent.yaml
+  bandwitness-agent enrol --collector 10.0.0.1:7444 --ca-fingerprint sha256:… --token bwe_…
   bandwitness-agent probe ping 10.0.1.12
   bandwitness-agent mark begin --kind checkpoint --job llm-7b --step 500
 
@@ -69,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     adhoc_command.add_parsers(commands)
     mark_command.add_parser(commands)
     control_command.add_parsers(commands)
+    enrol_command.add_parser(commands)
     return parser
 
 
@@ -82,11 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bandwitness-agent {VERSION}")
         return 0
     if asked.command is None:
-        parser.error("a command is needed: run, check, probe, mark, pause, resume or status")
+        parser.error("a command is needed: run, check, enrol, probe, mark, pause, resume or status")
     if asked.command == "probe":
         return adhoc_command.run(asked)
     if asked.command in control_command.COMMANDS:
         return control_command.run(asked)
+    if asked.command == "enrol":
+        return enrol_command.run(asked)
     if asked.command == "mark":
         return mark_command.run(asked)
     if asked.command == "check":
@@ -137,7 +141,9 @@ def _run(path: Path) -> int:
     _log_to_stderr(read)
     from agent.app.run import run
     from agent.app.start import StartError
+    from agent.secrecy import keep_memory_private
 
+    keep_memory_private()
     try:
         run(read)
     except StartError as error:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from bandwitness import VERSION
+from collector.enrol.commands import node, token
 from collector.export.order_commands import pause, resume
 
 FAILED = 1
@@ -237,6 +238,8 @@ def trace(src: str, dst: str, url: str, as_json: bool) -> None:
 
 main.add_command(pause)
 main.add_command(resume)
+main.add_command(token)
+main.add_command(node)
 
 
 if __name__ == "__main__":

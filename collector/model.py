@@ -693,6 +693,7 @@ class NodeRow:
     self_check: "SelfCheckStatus | None" = None
     gaps: int = 0  # on record
     last_gap_time_ns: int | None = None  # where the newest of them ends
+    certificate_expiry_time_ns: int | None = None  # of the newest that it is known to have
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,10 +91,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("agent_gaps_total", "counter", "Stretches that the agent says it did not record, in any class.", AGENT),
     Metric("agent_spool_bytes", "gauge", "Bytes in the agent's spool that wait for the collector.", AGENT),
     Metric("agent_records_dropped_total", "counter", "Records the agent dropped to stay inside its spool's limits.", AGENT),
+    Metric("agent_certificate_expiry_timestamp_seconds", "gauge", "When the agent's newest known certificate ends; absent for plain text and for agents not seen since the collector's start whose certificates come from elsewhere.", AGENT),
     Metric("agent_part_working", "gauge", "0 for each part of an agent that does not work, with its state.", (*AGENT, "part", "state")),
     # The collector itself.
     Metric("collector_build_info", "gauge", "Always 1; the version is a label.", ("version",)),
     Metric("collector_received_batches_total", "counter", "Batches received since the start: new, late (its chain had gone on without it or its payload), duplicate (sent again, kept once) or quarantined.", ("result",)),
+    Metric("collector_enrolments_total", "counter", "What nodes asked of the authority: enrolled, renewed, or why not.", ("result",)),
+    Metric("collector_stream_conflicts_total", "counter", "Streams of an agent replaced by another process of its name that had been replaced by it before: two agents run as one node."),
     Metric("collector_refused_streams_total", "counter", "Agents' streams that the collector ended, by gRPC status.", ("status",)),
     Metric("collector_log_bytes_total", "counter", "Bytes appended to the log since the start."),
     Metric("collector_log_commits_total", "counter", "Groups of batches made durable since the start."),

@@ -25,6 +25,7 @@ from agent.app.pause import Pause
 from agent.app.quiet import Load, Quiet
 from agent.clock import Anchor, Clock, SystemClock
 from agent.config import AgentConfig
+from agent.enrol.renewing import Renewing
 from agent.plan import PlanKeeper
 from agent.probe.iperf3 import Iperf3
 from agent.probe.path_mtu import PathMtus
@@ -161,6 +162,8 @@ class Agent:
             offline_ns=self.uplink.offline_ns,
             hold=self.quiet.hold,
         )
+        self.renewing = Renewing(config.identity, renewable=config.enrolled, collectors=config.collectors, clock=clock)
+        self._renewing = Part("identity", clock, self.renewing.run, self.renewing.state)
         self._echo = Part("echo", clock, self.probes.run, self.probes.state)
         self._self_check = Part("self_check", clock, self.checking.run, self.checking.state)
         self._stamp = Part("stamp", clock, self.stamp.run, self.stamp.state)
@@ -202,6 +205,7 @@ class Agent:
             self._nic,
             self._marks,
             self._control,
+            self._renewing,
             self._uplink,
             self._plan,
             self._flush,
@@ -223,7 +227,7 @@ class Agent:
             await self.flusher.stop(tasks["flush"])
             await self._last_flush()
             probing = ("echo", "self_check", "stamp", "stamp_reflector", "route_trace", "path_mtu")
-            for name in (*probing, "nic", "marks", "control", "plan"):
+            for name in (*probing, "nic", "marks", "control", "identity", "plan"):
                 tasks[name].cancel()
             await self._farewell()
             tasks["uplink"].cancel()

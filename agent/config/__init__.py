@@ -43,6 +43,12 @@ class IdentityFiles:
     server_name: str
 
 
+def enrolled_files(state_dir: Path, server_name: str = "") -> IdentityFiles:
+    """Where `enrol` puts an identity: certificate and key are one file."""
+    own = state_dir / "identity" / "node.pem"
+    return IdentityFiles(own.with_name("ca.pem"), own, own, server_name)
+
+
 @dataclass(frozen=True, slots=True)
 class MarkConfig:
     """The socket on which trainers are heard. ``socket`` None: the usual place, or the state directory."""
@@ -66,3 +72,8 @@ class AgentConfig:
     log_level: LogLevel
     sha256: bytes
     mark: MarkConfig = MarkConfig()
+
+    @property
+    def enrolled(self) -> bool:
+        """Whether the identity is one of ours, which we may renew."""
+        return self.identity is not None and self.identity.key == enrolled_files(self.state_dir).key

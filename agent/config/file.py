@@ -19,7 +19,7 @@ from typing import Annotated
 
 import msgspec
 
-from agent.config import Address, AgentConfig, IdentityFiles, LogLevel, MarkConfig
+from agent.config import Address, AgentConfig, IdentityFiles, LogLevel, MarkConfig, enrolled_files
 from bandwitness.settings import Duration, Fault, Place, SettingsError, Size, load
 
 DAY_NS = 86_400_000_000_000
@@ -37,12 +37,12 @@ Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class IdentitySection(msgspec.Struct, frozen=True, kw_only=True):
-    """Files of the mTLS identity. ``server_name``: the collector's name in its certificate, where the address is not
-    in it."""
+    """Files of the mTLS identity, all three or none: then those that `enrol` put into the state directory.
+    ``server_name``: the collector's name in its certificate, where the address is not in it."""
 
-    ca: Text
-    certificate: Text
-    key: Text
+    ca: Text | None = None
+    certificate: Text | None = None
+    key: Text | None = None
     server_name: str = ""
 
 
@@ -129,7 +129,7 @@ def parse_address(text: str) -> Address:
     return Address(host, int(port))
 
 
-def parse(text: str, source: str, base: Path, *, look: Look = look) -> AgentConfig:
+def parse(text: str, source: str, base: Path, *, look: Look = look, enrolling: bool = False) -> AgentConfig:
     """The configuration in ``text``.
 
     Args:
@@ -137,6 +137,7 @@ def parse(text: str, source: str, base: Path, *, look: Look = look) -> AgentConf
         source: the file's name, for messages.
         base: the directory that relative file names start from.
         look: reads the facts of a file that the configuration names.
+        enrolling: the identity is about to be made, and is not looked at.
 
     Raises:
         SettingsError: with every fault found, each with line, column and key.
@@ -145,19 +146,19 @@ def parse(text: str, source: str, base: Path, *, look: Look = look) -> AgentConf
     def check(file: AgentFile) -> Iterator[tuple[Place, str]]:
         # What could not be read is None here (check_partial), so that all faults are found in one go.
         if file.agent is not None:
+            own = None if enrolling else _identity(file.agent, base, look)
             if file.agent.collectors is not None:
-                yield from _collector_faults(file.agent)
-            yield from _file_faults(file.agent, base, look)
+                yield from _collector_faults(file.agent, plain=own is None and not enrolling)
+            yield from _file_faults(file.agent, base)
+            if own is not None:
+                yield from _identity_faults(own, look)
 
     section = load(text, AgentFile, source, check=check, check_partial=True).agent
-    identity = section.identity
     return AgentConfig(
         name=section.name,
         state_dir=base / section.state_dir,
         collectors=tuple(parse_address(entry) for entry in section.collectors),
-        identity=None
-        if identity is None
-        else IdentityFiles(base / identity.ca, base / identity.certificate, base / identity.key, identity.server_name),
+        identity=None if enrolling else _identity(section, base, look),
         spool_max_bytes=int(section.spool.max_bytes),  # plain: the kinds of the grammar stay here
         spool_max_age_ns=int(section.spool.max_age),
         # A bare name is found on PATH, a path starts from the file like all others.
@@ -170,7 +171,29 @@ def parse(text: str, source: str, base: Path, *, look: Look = look) -> AgentConf
     )
 
 
-def _collector_faults(section: AgentSection) -> Iterator[tuple[Place, str]]:
+def _identity(section: AgentSection, base: Path, look: Look) -> IdentityFiles | None:
+    """The files that are named, or those of an enrolment where there are any; None: plain text."""
+    given = section.identity
+    if given is not None and (given.ca or given.certificate or given.key):
+        # What is missing is a fault of its own, and stands for a file that is not there.
+        ca, certificate, key = (base / (name or "") for name in (given.ca, given.certificate, given.key))
+        return IdentityFiles(ca, certificate, key, given.server_name)
+    if section.state_dir is None:
+        return None
+    files = enrolled_files(base / section.state_dir, given.server_name if given is not None else "")
+    try:
+        look(files.certificate)
+    except (FileNotFoundError, NotADirectoryError):
+        return None if given is None else files
+    except OSError:
+        return files
+    return files
+
+
+_CURE = "`bandwitness-agent enrol` gets one, or give identity (ca, certificate, key)"
+
+
+def _collector_faults(section: AgentSection, *, plain: bool) -> Iterator[tuple[Place, str]]:
     place: Place = ("agent", "collectors")
     if not 1 <= len(section.collectors) <= MAX_COLLECTORS:
         yield place, f"expected 1 to {MAX_COLLECTORS} collectors, found {len(section.collectors)}"
@@ -186,29 +209,32 @@ def _collector_faults(section: AgentSection) -> Iterator[tuple[Place, str]]:
         if address in seen:
             yield (*place, index), f"{address} stands here twice"
         seen.add(address)
-        if section.identity is None and not address.loopback:
+        if plain and not address.loopback:
             yield (
                 (*place, index),
-                f"{address} is not on this host: without identity (ca, certificate, key) only loopback is allowed",
+                f"{address} is not on this host: without identity only loopback is allowed. {_CURE}",
             )
 
 
-def _file_faults(section: AgentSection, base: Path, look: Look) -> Iterator[tuple[Place, str]]:
+def _file_faults(section: AgentSection, base: Path) -> Iterator[tuple[Place, str]]:
     if section.spool.max_bytes < 2**20:
         yield ("agent", "spool", "max_bytes"), "expected 1MiB or more"
     if section.mark is not None:
         yield from _mark_faults(section.mark, base)
-    if section.identity is None:
-        return
+    given = section.identity
+    if given is not None and any((given.ca, given.certificate, given.key)):
+        for key in ("ca", "certificate", "key"):
+            if not getattr(given, key):
+                yield ("agent", "identity", key), "missing: ca, certificate and key go together"
+
+
+def _identity_faults(files: IdentityFiles, look: Look) -> Iterator[tuple[Place, str]]:
     for key in ("ca", "certificate", "key"):
-        name = getattr(section.identity, key)
-        if name is None:
-            continue
-        path = base / name
+        path: Path = getattr(files, key)
         try:
             facts = look(path)
         except OSError as error:
-            yield ("agent", "identity", key), f"{path} cannot be read: {error.strerror}"
+            yield ("agent", "identity", key), f"{path} cannot be read: {error.strerror or error}"
             continue
         if key == "key" and (fault := key_fault(facts, path)):
             yield ("agent", "identity", key), fault
@@ -221,8 +247,8 @@ def _mark_faults(section: MarkSection, base: Path) -> Iterator[tuple[Place, str]
         yield ("agent", "mark", "socket"), f"expected a path of at most {MAX_SOCKET_PATH_BYTES} bytes (unix(7))"
 
 
-def read(path: Path) -> AgentConfig:
-    """The configuration in the file ``path``.
+def read(path: Path, *, enrolling: bool = False) -> AgentConfig:
+    """The configuration in the file ``path``. ``enrolling``: as of ``parse``.
 
     Raises:
         SettingsError: with every fault; a file that cannot be read is one fault at its first line.
@@ -233,7 +259,7 @@ def read(path: Path) -> AgentConfig:
         raise SettingsError(str(path), [Fault(1, 1, "", f"cannot be read: {error.strerror}")]) from None
     except UnicodeDecodeError as error:
         raise SettingsError(str(path), [Fault(1, 1, "", f"is not UTF-8 text (byte {error.start})")]) from None
-    return parse(text, str(path), path.resolve().parent)
+    return parse(text, str(path), path.resolve().parent, enrolling=enrolling)
 
 
 def main() -> None:

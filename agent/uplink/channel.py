@@ -60,9 +60,10 @@ def open_channel(
         return grpc.aio.insecure_channel(address.channel_target, options)
     if identity.server_name:
         options.append(("grpc.ssl_target_name_override", identity.server_name))
-    credentials = grpc.ssl_channel_credentials(
-        identity.ca.read_bytes(), identity.key.read_bytes(), identity.certificate.read_bytes()
-    )
+    ca, key = identity.ca.read_bytes(), identity.key.read_bytes()
+    # Where both are one file it is read once: between two reads it may be replaced.
+    certificate = key if identity.certificate == identity.key else identity.certificate.read_bytes()
+    credentials = grpc.ssl_channel_credentials(ca, key, certificate)
     return grpc.aio.secure_channel(address.channel_target, credentials, options)
 
 

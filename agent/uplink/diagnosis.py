@@ -122,7 +122,9 @@ def of_files(identity: IdentityFiles, now_ns: int) -> Trouble | None:
         return Trouble("identity_unreadable", f"{identity.certificate} is not a certificate in PEM: {error}")
     now = datetime.datetime.fromtimestamp(now_ns / 1e9, datetime.UTC)
     if certificate.not_valid_after_utc <= now:
-        return Trouble("certificate_expired", f"our own {identity.certificate} has expired: make it anew")
+        return Trouble(
+            "certificate_expired", f"our own {identity.certificate} has expired: make it anew, or enrol again"
+        )
     try:
         _context(identity)
     except (ssl.SSLError, OSError) as error:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -15,29 +16,32 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import grpc
+from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 
 from bandwitness.settings import SettingsError
 from collector.analysis.elements import Topology
 from collector.analysis.runner import Runner
-from collector.app.figures import intake_of
-from collector.app.http import HttpListenError, HttpServer, listening_socket, url_of
-from collector.app.limits import AcceptErrors, agent_connections, raise_descriptor_limit
+from collector.app.figures import enrolment_of, intake_of
+from collector.app.http import HttpListenError, HttpServer, is_loopback, listening_socket, url_of
+from collector.app.limits import AcceptErrors, agent_connections, keep_memory_private, raise_descriptor_limit
 from collector.app.pauses import note_pauses
 from collector.app.pausing import Pausing
 from collector.app.planning import Planning, windows_fixed
 from collector.app.remote import Remotes
 from collector.app.tracing import Tracing
 from collector.app.trees import Trees
+from collector.app.trust import Trust
 from collector.clock import Clock, SystemClock
 from collector.config import Config, Tls, configuration_hash, date_faults
 from collector.control import Control, KeyFileError, load_or_create_key
+from collector.enrol.registry import RegistryError
 from collector.export.evidence_api import Evidence
+from collector.export.guard import Guard
 from collector.export.http import Sources, create_app
 from collector.export.prometheus import PARTS, Exporter
 from collector.export.series import NicSeries
-from collector.ingest import Ingest, ListenError, Sessions, TlsError, server_credentials, start_server
+from collector.ingest import ListenError, Sessions, TlsError, start_server
 from collector.ingest.service import MAX_CONNECTIONS, server_options
 from collector.log import Log, LogError, LogUnavailableError
 from collector.model import NodeRow
@@ -57,10 +61,19 @@ def run(config: Config, config_path: Path) -> int:
     """Runs until SIGTERM or SIGINT; gives back the exit status: 0 stopped as asked, 1 a part died, 2 cannot start."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    keep_memory_private()
     raise_descriptor_limit(len(config.nodes))
     try:
         return asyncio.run(serve(config, config_path))
-    except (SettingsError, LogUnavailableError, KeyFileError, TlsError, ListenError, HttpListenError) as error:
+    except (
+        SettingsError,
+        LogUnavailableError,
+        KeyFileError,
+        TlsError,
+        ListenError,
+        HttpListenError,
+        RegistryError,
+    ) as error:
         words = str(error)
     except PlanError as error:
         words = f"{config_path}: the fleet cannot be measured as configured:\n{error}"
@@ -82,7 +95,8 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
     """
     clock = clock or SystemClock()
     state = Path(config.collector.state_dir)
-    credentials = _credentials(config.collector.tls, clock) if config.collector.tls else None
+    if config.collector.tls:
+        _warn_of_dates(config.collector.tls, clock)
     digest = configuration_hash(config_path)
     stop = _stop_event()
     asyncio.get_running_loop().set_exception_handler(AcceptErrors(clock.monotonic_ns))
@@ -93,6 +107,10 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         key = load_or_create_key(state / "control.key")
         control = Control(log, key, config.collector.name, clock, configuration_hash=digest, boot_id=_boot_id())
         await control.start(windows_fixed(config), [node.name for node in config.nodes])
+        sessions = Sessions()
+        trust = await asyncio.to_thread(Trust, config, control, log, clock, sessions)
+        parts.callback(trust.close)
+        await trust.identities.catch_up()
         planning = Planning(config, digest, control, clock)
         await planning.start()
 
@@ -105,33 +123,39 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         parts.push_async_callback(asyncio.to_thread, remotes.stop)  # before analysis, which notes how far it got
         remotes.start()
 
-        sessions = Sessions()
         reader = Reader(store.path, config)
         parts.callback(reader.close)
         tracing = Tracing(planning, reader, lambda: runner.snapshot.incidents, clock)
         pausing = Pausing(config, planning, control, clock)
-        url = url_of(listener)
+        url = url_of(listener, "https" if config.collector.http_tls else "http")
         trees = Trees(config, state, log, control, reader=reader, clock=clock)
         sources = _sources(
-            reader, log, runner, sessions, clock=clock, trees=trees, topology=Topology(config), remotes=remotes
+            reader,
+            log,
+            runner,
+            sessions,
+            clock=clock,
+            trees=trees,
+            topology=Topology(config),
+            remotes=remotes,
+            trust=trust,
         )
         site = create_app(replace(sources, ask_trace=tracing.ask, say_pause=pausing.say))
         site.include_router(trees.router)
-        http = HttpServer(site)
+        http = _http_server(site, listener, config, trust)
         serving = await parts.enter_async_context(_running(http.serve([listener]), on_leaving=http))
 
-        ingest = Ingest(log, control, clock, sessions)
-        options = server_options(max_connections=agent_connections(MAX_CONNECTIONS))
-        server, port = await start_server(ingest, config.collector.grpc_listen, credentials, options=options)
-        parts.push_async_callback(server.stop, _STREAMS_END_WITHIN_S)
-
+        port, enrolling = await _open_ports(parts, config, trust, log, control)
+        trusting = await parts.enter_async_context(_running(trust.run()))
         watching = await parts.enter_async_context(_running(note_pauses(control, clock)))
         signing = await parts.enter_async_context(_running(trees.run()))
         replanning = await parts.enter_async_context(_running(planning.run()))
         looking = await parts.enter_async_context(_running(tracing.run()))
         address = f"{config.collector.grpc_listen.rpartition(':')[0]}:{port}"
+        secure = "mTLS" if config.collector.tls else "plain text"
         print(
-            f"bandwitness-collector ready: gRPC {address} ({'mTLS' if credentials else 'plain text'}), HTTP {url}",
+            f"bandwitness-collector ready: gRPC {address} ({secure})"
+            f"{f', enrolment {enrolling}' if enrolling else ''}, HTTP {url}",
             flush=True,
         )
         alive = {
@@ -142,9 +166,39 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
             "the signing of tree heads": lambda: not signing.done(),
             "tracing": lambda: not looking.done(),
             "remote write": lambda: remotes.alive,
+            "enrolment": lambda: not trusting.done(),
             "the watch for pauses": lambda: not watching.done(),
         }
         return await _until(stop, alive)
+
+
+async def _open_ports(
+    parts: contextlib.AsyncExitStack, config: Config, trust: Trust, log: Log, control: Control
+) -> tuple[int, str]:
+    """Lets agents in; the port of the streams, and where nodes enrol (empty: nowhere).
+
+    Raises:
+        ListenError: one of the two cannot be had.
+    """
+    credentials = trust.files.credentials() if trust.files is not None else None
+    options = server_options(max_connections=agent_connections(MAX_CONNECTIONS))
+    ingest = trust.ingest(log, control)
+    server, port = await start_server(ingest, config.collector.grpc_listen, credentials, options=options)
+    parts.push_async_callback(server.stop, _STREAMS_END_WITHIN_S)
+    await trust.start(parts, port)
+    return port, trust.enrol_address
+
+
+def _http_server(site: FastAPI, listener: socket.socket, config: Config, trust: Trust) -> HttpServer:
+    """Beyond loopback: over TLS, for readers with a token.
+
+    Raises:
+        HttpListenError: without TLS, or its files cannot be used.
+    """
+    tls, beyond = config.collector.http_tls, not is_loopback(listener)
+    if beyond and tls is None:
+        raise HttpListenError("collector.http_listen: beyond loopback it needs collector.http_tls")
+    return HttpServer(Guard(site, trust.identities.may_read if beyond else None), tls=tls)
 
 
 async def _until(stop: asyncio.Event, alive: Mapping[str, Callable[[], bool]]) -> int:
@@ -187,11 +241,13 @@ def _sources(
     trees: Trees,
     topology: Topology,
     remotes: Remotes,
+    trust: Trust,
 ) -> Sources:
     def complete_node(row: NodeRow) -> NodeRow:
         """Adds what only live sessions know."""
         session = sessions.get(row.name)
         heard_ns = sessions.last_received_ns(row.name)
+        row = replace(row, certificate_expiry_time_ns=trust.expiry_ns(row.name))
         if heard_ns is None:
             return row
         return replace(
@@ -209,10 +265,12 @@ def _sources(
         }
 
     def warnings() -> dict[str, str]:
-        found = {"log": "; ".join(log.damages), **trees.warnings(), "remote_write": remotes.warnings()}
+        found = {"log": "; ".join(log.damages), "remote_write": remotes.warnings()}
+        found |= {**trees.warnings(), **trust.warnings()}
         return {part: words for part, words in found.items() if words}
 
-    parts = (*PARTS, intake_of(sessions, log), remotes.remote_write)
+    enrolment = enrolment_of(trust.identities.outcomes, sessions)
+    parts = (*PARTS, intake_of(sessions, log), remotes.remote_write, enrolment)
     exporter = Exporter(lambda: runner.snapshot, complete_node, clock.wall_ns, parts)
     series = NicSeries(log, reader.counter_sets)
     evidence = Evidence(log, reader)
@@ -221,11 +279,9 @@ def _sources(
     )
 
 
-def _credentials(tls: Tls, clock: Clock) -> grpc.ServerCredentials:
-    credentials = server_credentials(tls)
+def _warn_of_dates(tls: Tls, clock: Clock) -> None:
     for key, message in date_faults(tls, datetime.fromtimestamp(clock.wall_ns() // 1_000_000_000, UTC)):
         logger.warning("collector.tls.%s: %s; until then no agent can connect", key, message)
-    return credentials
 
 
 def _stop_event() -> asyncio.Event:

@@ -1,5 +1,6 @@
 """Figures of the parts that run, which no snapshot of analysis holds: what came in, and how the log bears it."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from collector.export.exposition import Sample
@@ -32,3 +33,14 @@ def intake_of(sessions: Sessions, log: Log) -> Callable[[Scrape], Iterator[tuple
         yield "collector_log_unreadable_total", ((), log.unreadable)
 
     return intake
+
+
+def enrolment_of(outcomes: Counter[str], sessions: Sessions) -> Callable[[Scrape], Iterator[tuple[str, Sample]]]:
+    """The part of a scrape that says how enrolment fares. ``outcomes``: by word, of ``Identities``."""
+
+    def enrolment(_: Scrape) -> Iterator[tuple[str, Sample]]:
+        for result, count in dict(outcomes).items():
+            yield "collector_enrolments_total", ((result,), count)
+        yield "collector_stream_conflicts_total", ((), sessions.statistics.conflicts)
+
+    return enrolment

@@ -10,13 +10,15 @@ import functools
 import logging
 import socket
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from collector.config import parse_listen
+from collector.app.https import Handshakes, HttpsFiles
+from collector.config import HttpTls, parse_listen
+from collector.export.guard import App
 
 _BACKLOG = 64
 _CLOSE_WITHIN_S = 2
@@ -68,10 +70,15 @@ def _inherited(http_listen: str) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, scheme: str = "http") -> str:
     """``http://127.0.0.1:7480``."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def is_loopback(listener: socket.socket) -> bool:
+    """Whether only this host can connect."""
+    return ip_address(str(listener.getsockname()[0]).partition("%")[0]).is_loopback
 
 
 class _Connection(H11Protocol):
@@ -131,8 +138,22 @@ class HttpServer(uvicorn.Server):
     """Uvicorn without hands on the process's signals and logs, and with limits."""
 
     def __init__(
-        self, app: FastAPI, *, header_within_s: float = HEADER_WITHIN_S, max_connections: int = MAX_CONNECTIONS
+        self,
+        app: App,
+        *,
+        tls: HttpTls | None = None,
+        header_within_s: float = HEADER_WITHIN_S,
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
+        """``tls``: whoever connects has to speak it.
+
+        Raises:
+            HttpListenError: its files cannot be used.
+        """
+        try:
+            self._tls = HttpsFiles(tls) if tls is not None else None
+        except OSError as error:  # ssl.SSLError is one
+            raise HttpListenError(f"collector.http_tls: {error}") from error
         connection: Any = functools.partial(
             _Connection, header_within_s=header_within_s, max_connections=max_connections
         )
@@ -148,8 +169,26 @@ class HttpServer(uvicorn.Server):
                 access_log=False,
                 timeout_graceful_shutdown=_CLOSE_WITHIN_S,
                 server_header=False,
+                proxy_headers=False,  # who asks is who has connected, whatever a header says
             )
         )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, but for a TLS with limits."""
+        if self._tls is None or sockets is None:
+            await super().startup(sockets)
+            return
+        await self.lifespan.startup()
+        protocol: Any = self.config.http_protocol_class
+        within = functools.partial(
+            protocol, config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        handshakes = Handshakes(self._tls, within)
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(handshakes.protocol, sock=one, backlog=self.config.backlog) for one in sockets
+        ]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -4,6 +4,8 @@ A connection costs a descriptor: a fleet of a thousand agents is past the 1,024 
 """
 
 import asyncio
+import contextlib
+import ctypes
 import errno
 import logging
 import resource
@@ -12,9 +14,18 @@ from typing import Any
 
 OWN_DESCRIPTORS = 256  # HTTP connections at their limit, day files, databases, sockets, and room
 SAY_EVERY_NS = 60 * 1_000_000_000
+_PR_SET_DUMPABLE = 4  # linux/prctl.h
 _NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 logger = logging.getLogger(__name__)
+
+
+def keep_memory_private() -> None:
+    """No core files, and no debugger of the same user: keys and tokens are in here (prctl(2), PR_SET_DUMPABLE)."""
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def raise_descriptor_limit(agents: int) -> int:

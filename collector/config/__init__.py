@@ -12,6 +12,7 @@ from collector.config.schema import (
     DelayRule,
     Echo,
     EndpointConfig,
+    HttpTls,
     LossLevel,
     LossRule,
     Measure,
@@ -32,7 +33,7 @@ from collector.config.schema import (
     parse_listen,
     parse_window,
 )
-from collector.config.tls_files import date_faults, file_faults
+from collector.config.tls_files import date_faults, file_faults, http_file_faults
 
 __all__ = [
     "BurstContentionRule",
@@ -43,6 +44,7 @@ __all__ = [
     "DelayRule",
     "Echo",
     "EndpointConfig",
+    "HttpTls",
     "LossLevel",
     "LossRule",
     "Measure",
@@ -63,6 +65,7 @@ __all__ = [
     "configuration_hash",
     "date_faults",
     "file_faults",
+    "http_file_faults",
     "load_config",
     "parse_listen",
     "parse_window",

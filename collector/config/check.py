@@ -95,7 +95,8 @@ def _collector(collector: Collector) -> Faults:
     if collector.state_dir == "":
         yield ("collector", "state_dir"), "expected a folder, found ''"
     yield from _grpc_listen(("collector", "grpc_listen"), collector)
-    yield from _http_listen(("collector", "http_listen"), collector.http_listen)
+    yield from _enrol_listen(("collector", "tls", "enrol_listen"), collector)
+    yield from _http_listen(("collector", "http_listen"), collector)
     yield from witness_faults(collector)
     yield from remote_write_faults(collector)
     names = [
@@ -116,7 +117,21 @@ def _grpc_listen(place: Place, collector: Collector) -> Faults:
         yield place, f"{host} is not loopback: this needs collector.tls (ca, certificate, key)"
 
 
-def _http_listen(place: Place, text: str) -> Faults:
+def _enrol_listen(place: Place, collector: Collector) -> Faults:
+    tls = collector.tls
+    if tls is None or tls.enrol_listen is None:
+        return
+    try:
+        found = parse_listen(tls.enrol_listen)
+    except ValueError as error:
+        yield place, f"{error}, found {tls.enrol_listen[:60]!r}"
+        return
+    if found[1] and tls.enrol_listen == collector.grpc_listen:
+        yield place, "expected a port of its own: that of grpc_listen takes nobody without a certificate"
+
+
+def _http_listen(place: Place, collector: Collector) -> Faults:
+    text = collector.http_listen
     if text.startswith("fd:"):
         if not re.fullmatch(r"fd:(?:[3-9]|[1-9][0-9]{1,8})", text):
             found = repr(text[:60])
@@ -127,9 +142,9 @@ def _http_listen(place: Place, text: str) -> Faults:
     except ValueError as error:
         yield place, f"{error}, or fd:N, found {text[:60]!r}"
         return
-    if not ip_address(host).is_loopback:
-        why = "beyond this host readers need a token, which this version does not have"
-        yield place, f"{host} is not loopback: {why}; listen on 127.0.0.1 behind a proxy that asks who reads"
+    if not ip_address(host).is_loopback and collector.http_tls is None:
+        why = "beyond this host readers show a token, and that needs collector.http_tls (certificate, key)"
+        yield place, f"{host} is not loopback: {why}"
 
 
 # ---------------------------------------------------------------- sites

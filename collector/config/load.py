@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from bandwitness.settings import Fault, Place, SettingsError, load
 from collector.config.check import faults
-from collector.config.schema import Config, Tls
-from collector.config.tls_files import date_faults, file_faults
+from collector.config.schema import Config, HttpTls, Tls
+from collector.config.tls_files import date_faults, file_faults, http_file_faults
 
 
 def read_config(text: str, source: str) -> Config:
@@ -38,6 +38,9 @@ def load_config(path: Path | str, *, now: datetime | None = None) -> Config:
 
     def check(config: Config) -> Iterator[tuple[Place, str]]:
         yield from faults(config)
+        if config.collector.http_tls is not None:
+            for key, message in http_file_faults(_http_placed(config.collector.http_tls, base)):
+                yield ("collector", "http_tls", key), message
         if config.collector.tls is None:
             return
         tls = _placed(config.collector.tls, base)
@@ -49,6 +52,8 @@ def load_config(path: Path | str, *, now: datetime | None = None) -> Config:
     collector = replace(config.collector, state_dir=str(base / config.collector.state_dir))
     if collector.tls is not None:
         collector = replace(collector, tls=_placed(collector.tls, base))
+    if collector.http_tls is not None:
+        collector = replace(collector, http_tls=_http_placed(collector.http_tls, base))
     authorities = tuple(replace(one, ca=str(base / one.ca)) for one in collector.timestamp_authorities)
     remotes = tuple(
         replace(
@@ -64,8 +69,14 @@ def load_config(path: Path | str, *, now: datetime | None = None) -> Config:
 
 def _placed(tls: Tls, base: Path) -> Tls:
     """With whole paths; a name that could not be read stays None."""
-    names = {key: getattr(tls, key) for key in ("ca", "certificate", "key")}
-    return Tls(**{key: None if name is None else str(base / name) for key, name in names.items()})  # type: ignore[arg-type]
+    names = {key: getattr(tls, key) for key in ("ca", "certificate", "key", "ca_key")}
+    return replace(tls, **{key: None if name is None else str(base / name) for key, name in names.items()})
+
+
+def _http_placed(tls: HttpTls, base: Path) -> HttpTls:
+    """As ``_placed``."""
+    names = {key: getattr(tls, key) for key in ("certificate", "key")}
+    return replace(tls, **{key: None if name is None else str(base / name) for key, name in names.items()})
 
 
 def configuration_hash(path: Path | str) -> bytes:

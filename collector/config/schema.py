@@ -34,6 +34,29 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
     ca: str
     certificate: str
     key: str
+    ca_key: str | None = (
+        None  # with it nodes enrol here by token, and renew; without it certificates come from elsewhere
+    )
+    enrol_listen: str | None = None  # without it beside grpc_listen, one port up
+    certificate_lifetime: Duration = Duration(90 * DAY_S * SECOND)  # of nodes; renewed after two thirds
+
+    def enrol_address(self, grpc_listen: str) -> str:
+        """Where nodes enrol, as ``parse_listen`` takes it.
+
+        Raises:
+            ValueError: ``grpc_listen`` is no address to listen on.
+        """
+        if self.enrol_listen is not None:
+            return self.enrol_listen
+        host, port = parse_listen(grpc_listen)
+        return f"{grpc_listen.rpartition(':')[0]}:{port + 1 if port else 0}" if host else grpc_listen
+
+
+class HttpTls(msgspec.Struct, frozen=True, kw_only=True):
+    """Files of the HTTP listener; beyond loopback it needs them."""
+
+    certificate: str
+    key: str
 
 
 class TimestampAuthority(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +113,7 @@ class Collector(msgspec.Struct, frozen=True, kw_only=True):
     state_dir: str = "./state"  # like all files, relative to collector.yaml
     database: Literal["sqlite"] = "sqlite"
     tls: Tls | None = None
+    http_tls: HttpTls | None = None
     timestamp_authorities: tuple[TimestampAuthority, ...] = ()
     witnesses: tuple[WitnessConfig, ...] = ()
     remote_write: tuple[RemoteWrite, ...] = ()

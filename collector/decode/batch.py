@@ -237,6 +237,10 @@ def _tests_paused(result: Decoded, source: Source, record: Record, _: Definition
     result.pauses.append(control.pause_row(source, record.tests_paused))
 
 
+def _nothing(_: Decoded, __: Source, ___: Record, ____: Definitions) -> None:
+    """Of no use to analysis: who is let in, `collector.enrol` reads for itself."""
+
+
 _CONTROL_KINDS = frozenset(
     {
         "chain_opened",
@@ -246,6 +250,7 @@ _CONTROL_KINDS = frozenset(
         "tree_head",
         "tests_paused",
         "shared_test",
+        "node_identity",
     }
 )
 _BAD_RECORD = (
@@ -273,6 +278,7 @@ _READERS: dict[str, Callable[[Decoded, Source, Record, Definitions], None]] = {
     "collector_started": _started,
     "tree_head": _tree_head,
     "tests_paused": _tests_paused,
+    "node_identity": _nothing,
 }
 
 

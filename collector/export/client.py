@@ -2,13 +2,19 @@
 
 import http.client
 import json
+import os
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 DEFAULT_URL = "http://127.0.0.1:7480"
 TIMEOUT_S = 15.0
+TOKEN_FILE = "BANDWITNESS_TOKEN_FILE"  # noqa: S105 - the name of a variable
+CA_FILE = "BANDWITNESS_CA_FILE"
 MAX_PAGES = 1000
 
 
@@ -19,9 +25,10 @@ class ApiError(RuntimeError):
 def _get(url: str, method: str = "GET") -> Any:
     if not url.startswith(("http://", "https://")):
         raise ApiError(f"{url} is not an http address")
-    request = urllib.request.Request(url, method=method)  # noqa: S310 - scheme checked above
+    headers, context = _credentials(url, os.environ)
+    request = urllib.request.Request(url, method=method, headers=headers)  # noqa: S310 - scheme checked above
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310 - likewise
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as response:  # noqa: S310 - likewise
             return json.load(response)
     except urllib.error.HTTPError as error:
         try:
@@ -34,6 +41,23 @@ def _get(url: str, method: str = "GET") -> Any:
         raise ApiError(f"no collector answers at {url}: {reason}. Is it running? Name another with --url.") from None
     except (ValueError, http.client.HTTPException):  # no JSON, or no HTTP: the gRPC port, for example
         raise _stranger(url) from None
+
+
+def _credentials(url: str, environment: Mapping[str, str]) -> tuple[dict[str, str], ssl.SSLContext | None]:
+    """What a collector beyond this host asks for. The token goes over TLS only.
+
+    Raises:
+        ApiError: a file that the environment names cannot be read.
+    """
+    if not url.startswith("https://"):
+        return {}, None
+    token, ca = environment.get(TOKEN_FILE), environment.get(CA_FILE)
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+        text = Path(token).read_text(encoding="ascii").strip() if token else ""
+    except (OSError, ValueError) as error:
+        raise ApiError(f"{TOKEN_FILE} or {CA_FILE} names a file that cannot be used: {error}") from None
+    return {"Authorization": f"Bearer {text}"} if text else {}, context
 
 
 def _stranger(url: str) -> ApiError:

@@ -202,6 +202,7 @@ def agents(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
             ("agent_spool_bytes", node.spool_bytes, 1),
             ("agent_records_dropped_total", node.records_dropped, 1),
             ("agent_gaps_total", node.gaps, 1),
+            ("agent_certificate_expiry_timestamp_seconds", node.certificate_expiry_time_ns, NS),
         )
         for name, value, factor in figures:
             if value is not None:

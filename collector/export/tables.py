@@ -224,6 +224,7 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("dropped", lambda item: text(item["records_dropped"]), right=True),
         Column("gaps", _gaps, right=True),
         Column("own delays", _doubt),
+        Column("certificate until", lambda item: when(item["certificate_expiry_time"])),
         Column("quarantined", lambda item: str(item["quarantined"]), right=True),
         Column("version", lambda item: text(item["software_version"])),
         Column("not working", lambda item: "; ".join(f"{part['part']}: {part['state']}" for part in item["parts"])),

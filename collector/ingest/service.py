@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -31,6 +31,14 @@ logger = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
+Refusal = Callable[[str, bytes], str]  # node, SHA-256 of its certificate
+Renew = Callable[[str, bytes, bytes], Awaitable[bytes]]  # likewise, and the request; raises StreamEndError
+
+
+def _nobody_is_refused(_: str, __: bytes) -> str:
+    return ""
+
+
 class ListenError(RuntimeError):
     """The address cannot be listened on."""
 
@@ -46,7 +54,13 @@ class Ingest:
         sessions: Sessions,
         *,
         hello_timeout_s: float = HELLO_TIMEOUT_S,
+        refusal: Refusal = _nobody_is_refused,
+        renew: Renew | None = None,
     ) -> None:
+        """``refusal``: why a certificate does not count though our authority made it, empty where it does. ``renew``:
+        answers a node that asks for its next one."""
+        self._refusal = refusal
+        self._renew = renew
         self._log = log
         self._control = control
         self._clock = clock
@@ -56,17 +70,54 @@ class Ingest:
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Messages pass as bytes: reading them, and what happens when they cannot be read, is ours to decide."""
-        method: Any = grpc.stream_stream_rpc_method_handler(self.stream)
-        return grpc.method_handlers_generic_handler("bandwitness.v1.Uplink", {"Stream": method})
+        methods: dict[str, Any] = {"Stream": grpc.stream_stream_rpc_method_handler(self.stream)}
+        if self._renew is not None:
+            methods["Renew"] = grpc.unary_unary_rpc_method_handler(self.renew)
+        return grpc.method_handlers_generic_handler("bandwitness.v1.Uplink", methods)
+
+    async def renew(self, message: bytes, context: Context) -> bytes:
+        """RenewRequest to IssuedIdentity, for whom the connection's certificate names."""
+        assert self._renew is not None
+        try:
+            identity = self._identity(context)
+            if not identity.name:
+                raise StreamEndError(grpc.StatusCode.UNAUTHENTICATED, "plain text proves no node")
+            return await self._renew(identity.name, identity.certificate_sha256, message)
+        except StreamEndError as error:
+            await context.abort(error.code, error.words)
+            raise AssertionError("abort raises") from None
+
+    def _identity(self, context: Context) -> Identity:
+        """Who the connection proved to be, if that counts.
+
+        Raises:
+            StreamEndError: it does not.
+        """
+        identity = identity_of(context.auth_context())
+        if identity is None:
+            raise StreamEndError(
+                grpc.StatusCode.PERMISSION_DENIED, f"the certificate names no node (URI {NODE_URI}NAME)"
+            )
+        if identity.name and (words := self._refusal(identity.name, identity.certificate_sha256)):
+            raise StreamEndError(grpc.StatusCode.PERMISSION_DENIED, words)
+        return identity
+
+    def look(self) -> None:
+        """Ends the streams whose certificate counts no more, or has ended."""
+        now_ns = self._clock.wall_ns()
+        for session in self._sessions.all():
+            identity = session.identity
+            if not identity.name:
+                continue
+            if words := self._refusal(identity.name, identity.certificate_sha256):
+                session.end(grpc.StatusCode.PERMISSION_DENIED, words)
+            elif identity.not_after_ns is not None and identity.not_after_ns <= now_ns:
+                session.end(grpc.StatusCode.UNAUTHENTICATED, "the certificate of this stream has expired")
 
     async def stream(self, _: object, context: Context) -> None:
         """One stream from Hello to its end."""
         try:
-            identity = identity_of(context.auth_context())
-            if identity is None:
-                raise StreamEndError(
-                    grpc.StatusCode.PERMISSION_DENIED, f"the certificate names no node (URI {NODE_URI}NAME)"
-                )
+            identity = self._identity(context)
             hello = await self._hello(context, identity)
             await self._run(context, identity, hello)
         except StreamEndError as error:
@@ -75,7 +126,8 @@ class Ingest:
             await context.abort(error.code, error.words)
 
     async def _run(self, context: Context, identity: Identity, hello: Hello) -> None:
-        session = await self._sessions.open(hello, self._clock.wall_ns())
+        session = await self._sessions.open(hello, self._clock.wall_ns(), identity)
+        self.look()  # what was asked before it was registered may have changed
         if hello.agent_id not in self._control.nodes:
             logger.warning(
                 "agent %s is connected, but the configuration names no such node: it gets no plan. Add it under nodes "

@@ -106,7 +106,7 @@ class AgentStream:
         try:
             await asyncio.wait((reading, answering, replaced), return_when=asyncio.FIRST_COMPLETED)
             if replaced.done():
-                raise StreamEndError(grpc.StatusCode.ABORTED, "replaced by a newer stream of the same agent")
+                raise StreamEndError(*self._session.why)
             if answering.done():
                 answering.result()
             reading.result()

@@ -180,6 +180,23 @@ OF_AGENTS = [
         columns={"node": "Node 节点", "#A": "Doubtful 存疑", "#B": "Gaps 缺口"},
         width=8, unit="none", empty=NOTHING,
     ),
+    timeseries(
+        20, "Certificates 证书剩余时间",
+        "Time until each agent's newest known certificate ends. Agents renew after two thirds of its time."
+        " 各 agent 最新证书的剩余有效期；过三分之二后自动续期。",
+        [Query(f"bandwitness_agent_certificate_expiry_timestamp_seconds{{{AGENTS}}} - time()", "{{node}}")],
+        axis="Left 剩余", width=8, unit="s",
+    ),
+    timeseries(
+        41, "Enrolment 注册与冲突",
+        "Certificates given out, requests refused by reason, and streams over which two agents of one name fight."
+        " 签发、拒绝（按原因），以及同名 agent 互相顶替的流。",
+        [
+            Query(f"sum by (result) (increase({PREFIX}enrolments_total[$__rate_interval]))", "{{result}}"),
+            Query(f"increase({PREFIX}stream_conflicts_total[$__rate_interval])", "conflict 冲突"),
+        ],
+        axis="Count 次数", width=8, unit="short", interval="1m", empty=NOTHING,
+    ),
 ]  # fmt: skip
 
 INTAKE = [

@@ -18,7 +18,7 @@ NOW = datetime.now(UTC)
 
 
 class Authority:
-    """Makes ``ca.pem`` in a directory, and what it is asked for."""
+    """Makes ``ca.pem`` and ``ca.key`` in a directory, and what it is asked for."""
 
     def __init__(self, directory: Path, *, start: timedelta = timedelta(days=-1), days: int = 30) -> None:
         self.directory = directory
@@ -27,6 +27,9 @@ class Authority:
         builder = self._builder(self._name, self._key, start, days)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         (directory / "ca.pem").write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
+        key = directory / "ca.key"
+        key.write_bytes(self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        key.chmod(0o600)
 
     def issue(
         self,

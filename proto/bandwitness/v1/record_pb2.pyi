@@ -639,6 +639,33 @@ GAP_REASON_SUSPENDED: GapReason.ValueType  # 5
 """the host slept"""
 Global___GapReason: _TypeAlias = GapReason  # noqa: Y015
 
+class _IdentityEvent:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IdentityEventEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IdentityEvent.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    IDENTITY_EVENT_UNSPECIFIED: _IdentityEvent.ValueType  # 0
+    IDENTITY_EVENT_ENROLLED: _IdentityEvent.ValueType  # 1
+    """by a token: earlier certificates of the node count no more"""
+    IDENTITY_EVENT_RENEWED: _IdentityEvent.ValueType  # 2
+    IDENTITY_EVENT_REVOKED: _IdentityEvent.ValueType  # 3
+    """no certificate of the node counts, until it is enrolled or admitted again"""
+    IDENTITY_EVENT_ADMITTED: _IdentityEvent.ValueType  # 4
+    """a certificate of an authority that is not here, by the operator"""
+
+class IdentityEvent(_IdentityEvent, metaclass=_IdentityEventEnumTypeWrapper): ...
+
+IDENTITY_EVENT_UNSPECIFIED: IdentityEvent.ValueType  # 0
+IDENTITY_EVENT_ENROLLED: IdentityEvent.ValueType  # 1
+"""by a token: earlier certificates of the node count no more"""
+IDENTITY_EVENT_RENEWED: IdentityEvent.ValueType  # 2
+IDENTITY_EVENT_REVOKED: IdentityEvent.ValueType  # 3
+"""no certificate of the node counts, until it is enrolled or admitted again"""
+IDENTITY_EVENT_ADMITTED: IdentityEvent.ValueType  # 4
+"""a certificate of an authority that is not here, by the operator"""
+Global___IdentityEvent: _TypeAlias = IdentityEvent  # noqa: Y015
+
 class _SharedTestKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -957,6 +984,7 @@ class Record(_message.Message):
     SELF_CHECK_FIELD_NUMBER: _builtins.int
     TRAINER_MARK_FIELD_NUMBER: _builtins.int
     TREE_HEAD_FIELD_NUMBER: _builtins.int
+    NODE_IDENTITY_FIELD_NUMBER: _builtins.int
     TESTS_PAUSED_FIELD_NUMBER: _builtins.int
     SHARED_TEST_FIELD_NUMBER: _builtins.int
     salt: _builtins.bytes
@@ -994,6 +1022,8 @@ class Record(_message.Message):
     @_builtins.property
     def tree_head(self) -> Global___TreeHead: ...
     @_builtins.property
+    def node_identity(self) -> Global___NodeIdentity: ...
+    @_builtins.property
     def tests_paused(self) -> Global___TestsPaused: ...
     @_builtins.property
     def shared_test(self) -> Global___SharedTest: ...
@@ -1017,14 +1047,15 @@ class Record(_message.Message):
         self_check: Global___SelfCheck | None = ...,
         trainer_mark: Global___TrainerMark | None = ...,
         tree_head: Global___TreeHead | None = ...,
+        node_identity: Global___NodeIdentity | None = ...,
         tests_paused: Global___TestsPaused | None = ...,
         shared_test: Global___SharedTest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "one_way", b"one_way", "path_mtu", b"path_mtu", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "route_trace", b"route_trace", "self_check", b"self_check", "shared_test", b"shared_test", "tests_paused", b"tests_paused", "throughput_run", b"throughput_run", "trainer_mark", b"trainer_mark", "tree_head", b"tree_head", "windows_fixed", b"windows_fixed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "node_identity", b"node_identity", "one_way", b"one_way", "path_mtu", b"path_mtu", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "route_trace", b"route_trace", "self_check", b"self_check", "shared_test", b"shared_test", "tests_paused", b"tests_paused", "throughput_run", b"throughput_run", "trainer_mark", b"trainer_mark", "tree_head", b"tree_head", "windows_fixed", b"windows_fixed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "one_way", b"one_way", "path_mtu", b"path_mtu", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "route_trace", b"route_trace", "salt", b"salt", "self_check", b"self_check", "shared_test", b"shared_test", "tests_paused", b"tests_paused", "throughput_run", b"throughput_run", "trainer_mark", b"trainer_mark", "tree_head", b"tree_head", "windows_fixed", b"windows_fixed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_status", b"agent_status", "chain_opened", b"chain_opened", "collector_started", b"collector_started", "definition", b"definition", "gap", b"gap", "kind", b"kind", "nic", b"nic", "node_identity", b"node_identity", "one_way", b"one_way", "path_mtu", b"path_mtu", "plan_issued", b"plan_issued", "round_trip", b"round_trip", "route_trace", b"route_trace", "salt", b"salt", "self_check", b"self_check", "shared_test", b"shared_test", "tests_paused", b"tests_paused", "throughput_run", b"throughput_run", "trainer_mark", b"trainer_mark", "tree_head", b"tree_head", "windows_fixed", b"windows_fixed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["definition", "round_trip", "throughput_run", "nic", "gap", "agent_status", "chain_opened", "plan_issued", "windows_fixed", "collector_started", "one_way", "route_trace", "path_mtu", "self_check", "trainer_mark", "tree_head", "tests_paused", "shared_test"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["definition", "round_trip", "throughput_run", "nic", "gap", "agent_status", "chain_opened", "plan_issued", "windows_fixed", "collector_started", "one_way", "route_trace", "path_mtu", "self_check", "trainer_mark", "tree_head", "node_identity", "tests_paused", "shared_test"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -2369,6 +2400,49 @@ class CollectorStarted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CollectorStarted: _TypeAlias = CollectorStarted  # noqa: Y015
+
+@_typing.final
+class NodeIdentity(_message.Message):
+    """Who may speak for a node, from now on. Written before it takes effect."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_SHA256_FIELD_NUMBER: _builtins.int
+    PUBLIC_KEY_SHA256_FIELD_NUMBER: _builtins.int
+    NOT_AFTER_TIME_NS_FIELD_NUMBER: _builtins.int
+    TOKEN_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    event: Global___IdentityEvent.ValueType
+    certificate_sha256: _builtins.bytes
+    """of its DER; empty where it was revoked"""
+    public_key_sha256: _builtins.bytes
+    """of the certificate's SubjectPublicKeyInfo in DER"""
+    not_after_time_ns: _builtins.int
+    token_id: _builtins.str
+    """which token was used; not the token"""
+    reason: _builtins.str
+    """the operator's, of a revocation"""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        event: Global___IdentityEvent.ValueType = ...,
+        certificate_sha256: _builtins.bytes = ...,
+        public_key_sha256: _builtins.bytes = ...,
+        not_after_time_ns: _builtins.int = ...,
+        token_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_sha256", b"certificate_sha256", "event", b"event", "node", b"node", "not_after_time_ns", b"not_after_time_ns", "public_key_sha256", b"public_key_sha256", "reason", b"reason", "token_id", b"token_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeIdentity: _TypeAlias = NodeIdentity  # noqa: Y015
 
 @_typing.final
 class ChainOpened(_message.Message):

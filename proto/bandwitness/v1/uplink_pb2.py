@@ -25,25 +25,33 @@ _sym_db = _symbol_database.Default()
 from bandwitness.v1 import record_pb2 as bandwitness_dot_v1_dot_record__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62\x61ndwitness/v1/uplink.proto\x12\x0e\x62\x61ndwitness.v1\x1a\x1b\x62\x61ndwitness/v1/record.proto\"p\n\rUplinkRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x15.bandwitness.v1.HelloH\x00\x12,\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x1b.bandwitness.v1.SignedBatchH\x00\x42\t\n\x07message\"\x98\x01\n\x0eUplinkResponse\x12*\n\x07welcome\x18\x01 \x01(\x0b\x32\x17.bandwitness.v1.WelcomeH\x00\x12\"\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x13.bandwitness.v1.AckH\x00\x12+\n\x04plan\x18\x03 \x01(\x0b\x32\x1b.bandwitness.v1.SignedBatchH\x00\x42\t\n\x07message\"Z\n\x08\x43hainTip\x12\x10\n\x08\x63hain_id\x18\x01 \x01(\x0c\x12/\n\x0b\x62\x61tch_class\x18\x02 \x01(\x0e\x32\x1a.bandwitness.v1.BatchClass\x12\x0b\n\x03seq\x18\x03 \x01(\x04\"\xc0\x01\n\x05Hello\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x18\n\x10software_version\x18\x02 \x01(\t\x12\x18\n\x10protocol_version\x18\x03 \x01(\r\x12\x0f\n\x07\x62oot_id\x18\x04 \x01(\x0c\x12\x0e\n\x06run_id\x18\x05 \x01(\x0c\x12\x14\n\x0cwall_time_ns\x18\x06 \x01(\x03\x12\'\n\x05\x63hain\x18\x07 \x03(\x0b\x32\x18.bandwitness.v1.ChainTip\x12\x11\n\tplan_hash\x18\x08 \x01(\x0c\"\xb6\x01\n\x07Welcome\x12\x14\n\x0c\x63ollector_id\x18\x01 \x01(\t\x12\x18\n\x10software_version\x18\x02 \x01(\t\x12\x18\n\x10protocol_version\x18\x03 \x01(\r\x12\x12\n\npublic_key\x18\x04 \x01(\x0c\x12)\n\x07\x64urable\x18\x05 \x03(\x0b\x32\x18.bandwitness.v1.ChainTip\x12\x14\n\x0cwall_time_ns\x18\x06 \x01(\x03\x12\x0c\n\x04head\x18\x07 \x01(\x0c\"\x8c\x01\n\x03\x41\x63k\x12\x10\n\x08\x63hain_id\x18\x01 \x01(\x0c\x12/\n\x0b\x62\x61tch_class\x18\x02 \x01(\x0e\x32\x1a.bandwitness.v1.BatchClass\x12\x1b\n\x13\x64urable_through_seq\x18\x03 \x01(\x04\x12\x0c\n\x04head\x18\x04 \x01(\x0c\x12\x17\n\x0freceive_time_ns\x18\x05 \x01(\x03\x32U\n\x06Uplink\x12K\n\x06Stream\x12\x1d.bandwitness.v1.UplinkRequest\x1a\x1e.bandwitness.v1.UplinkResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62\x61ndwitness/v1/uplink.proto\x12\x0e\x62\x61ndwitness.v1\x1a\x1b\x62\x61ndwitness/v1/record.proto\"b\n\x0c\x45nrolRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x1b\n\x13\x63\x65rtificate_request\x18\x02 \x01(\x0c\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x18\n\x10software_version\x18\x04 \x01(\t\"+\n\x0cRenewRequest\x12\x1b\n\x13\x63\x65rtificate_request\x18\x01 \x01(\x0c\"j\n\x0eIssuedIdentity\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\x12\n\n\x02\x63\x61\x18\x03 \x01(\x0c\x12\x14\n\x0c\x63ollector_id\x18\x04 \x01(\t\x12\x13\n\x0bstream_port\x18\x05 \x01(\r\"p\n\rUplinkRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x15.bandwitness.v1.HelloH\x00\x12,\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x1b.bandwitness.v1.SignedBatchH\x00\x42\t\n\x07message\"\x98\x01\n\x0eUplinkResponse\x12*\n\x07welcome\x18\x01 \x01(\x0b\x32\x17.bandwitness.v1.WelcomeH\x00\x12\"\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x13.bandwitness.v1.AckH\x00\x12+\n\x04plan\x18\x03 \x01(\x0b\x32\x1b.bandwitness.v1.SignedBatchH\x00\x42\t\n\x07message\"Z\n\x08\x43hainTip\x12\x10\n\x08\x63hain_id\x18\x01 \x01(\x0c\x12/\n\x0b\x62\x61tch_class\x18\x02 \x01(\x0e\x32\x1a.bandwitness.v1.BatchClass\x12\x0b\n\x03seq\x18\x03 \x01(\x04\"\xc0\x01\n\x05Hello\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x18\n\x10software_version\x18\x02 \x01(\t\x12\x18\n\x10protocol_version\x18\x03 \x01(\r\x12\x0f\n\x07\x62oot_id\x18\x04 \x01(\x0c\x12\x0e\n\x06run_id\x18\x05 \x01(\x0c\x12\x14\n\x0cwall_time_ns\x18\x06 \x01(\x03\x12\'\n\x05\x63hain\x18\x07 \x03(\x0b\x32\x18.bandwitness.v1.ChainTip\x12\x11\n\tplan_hash\x18\x08 \x01(\x0c\"\xb6\x01\n\x07Welcome\x12\x14\n\x0c\x63ollector_id\x18\x01 \x01(\t\x12\x18\n\x10software_version\x18\x02 \x01(\t\x12\x18\n\x10protocol_version\x18\x03 \x01(\r\x12\x12\n\npublic_key\x18\x04 \x01(\x0c\x12)\n\x07\x64urable\x18\x05 \x03(\x0b\x32\x18.bandwitness.v1.ChainTip\x12\x14\n\x0cwall_time_ns\x18\x06 \x01(\x03\x12\x0c\n\x04head\x18\x07 \x01(\x0c\"\x8c\x01\n\x03\x41\x63k\x12\x10\n\x08\x63hain_id\x18\x01 \x01(\x0c\x12/\n\x0b\x62\x61tch_class\x18\x02 \x01(\x0e\x32\x1a.bandwitness.v1.BatchClass\x12\x1b\n\x13\x64urable_through_seq\x18\x03 \x01(\x04\x12\x0c\n\x04head\x18\x04 \x01(\x0c\x12\x17\n\x0freceive_time_ns\x18\x05 \x01(\x03\x32\x9c\x01\n\x06Uplink\x12K\n\x06Stream\x12\x1d.bandwitness.v1.UplinkRequest\x1a\x1e.bandwitness.v1.UplinkResponse(\x01\x30\x01\x12\x45\n\x05Renew\x12\x1c.bandwitness.v1.RenewRequest\x1a\x1e.bandwitness.v1.IssuedIdentity2R\n\tEnrolment\x12\x45\n\x05\x45nrol\x12\x1c.bandwitness.v1.EnrolRequest\x1a\x1e.bandwitness.v1.IssuedIdentityb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'bandwitness.v1.uplink_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_UPLINKREQUEST']._serialized_start=76
-  _globals['_UPLINKREQUEST']._serialized_end=188
-  _globals['_UPLINKRESPONSE']._serialized_start=191
-  _globals['_UPLINKRESPONSE']._serialized_end=343
-  _globals['_CHAINTIP']._serialized_start=345
-  _globals['_CHAINTIP']._serialized_end=435
-  _globals['_HELLO']._serialized_start=438
-  _globals['_HELLO']._serialized_end=630
-  _globals['_WELCOME']._serialized_start=633
-  _globals['_WELCOME']._serialized_end=815
-  _globals['_ACK']._serialized_start=818
-  _globals['_ACK']._serialized_end=958
-  _globals['_UPLINK']._serialized_start=960
-  _globals['_UPLINK']._serialized_end=1045
+  _globals['_ENROLREQUEST']._serialized_start=76
+  _globals['_ENROLREQUEST']._serialized_end=174
+  _globals['_RENEWREQUEST']._serialized_start=176
+  _globals['_RENEWREQUEST']._serialized_end=219
+  _globals['_ISSUEDIDENTITY']._serialized_start=221
+  _globals['_ISSUEDIDENTITY']._serialized_end=327
+  _globals['_UPLINKREQUEST']._serialized_start=329
+  _globals['_UPLINKREQUEST']._serialized_end=441
+  _globals['_UPLINKRESPONSE']._serialized_start=444
+  _globals['_UPLINKRESPONSE']._serialized_end=596
+  _globals['_CHAINTIP']._serialized_start=598
+  _globals['_CHAINTIP']._serialized_end=688
+  _globals['_HELLO']._serialized_start=691
+  _globals['_HELLO']._serialized_end=883
+  _globals['_WELCOME']._serialized_start=886
+  _globals['_WELCOME']._serialized_end=1068
+  _globals['_ACK']._serialized_start=1071
+  _globals['_ACK']._serialized_end=1211
+  _globals['_UPLINK']._serialized_start=1214
+  _globals['_UPLINK']._serialized_end=1370
+  _globals['_ENROLMENT']._serialized_start=1372
+  _globals['_ENROLMENT']._serialized_end=1454
 # @@protoc_insertion_point(module_scope)

@@ -20,6 +20,91 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class EnrolRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_REQUEST_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    SOFTWARE_VERSION_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """as `token create` printed it; good once"""
+    certificate_request: _builtins.bytes
+    """PKCS #10 in DER. Of it only the public key counts"""
+    node: _builtins.str
+    """the node that the agent takes itself for; empty: whatever the token says"""
+    software_version: _builtins.str
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+        certificate_request: _builtins.bytes = ...,
+        node: _builtins.str = ...,
+        software_version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_request", b"certificate_request", "node", b"node", "software_version", b"software_version", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnrolRequest: _TypeAlias = EnrolRequest  # noqa: Y015
+
+@_typing.final
+class RenewRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATE_REQUEST_FIELD_NUMBER: _builtins.int
+    certificate_request: _builtins.bytes
+    """as in EnrolRequest, with a new key"""
+    def __init__(
+        self,
+        *,
+        certificate_request: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_request", b"certificate_request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewRequest: _TypeAlias = RenewRequest  # noqa: Y015
+
+@_typing.final
+class IssuedIdentity(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    CA_FIELD_NUMBER: _builtins.int
+    COLLECTOR_ID_FIELD_NUMBER: _builtins.int
+    STREAM_PORT_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    certificate: _builtins.bytes
+    """PEM"""
+    ca: _builtins.bytes
+    """PEM; whoever the collector's certificate is checked against from now on"""
+    collector_id: _builtins.str
+    stream_port: _builtins.int
+    """of the Uplink service"""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        certificate: _builtins.bytes = ...,
+        ca: _builtins.bytes = ...,
+        collector_id: _builtins.str = ...,
+        stream_port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca", b"ca", "certificate", b"certificate", "collector_id", b"collector_id", "node", b"node", "stream_port", b"stream_port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IssuedIdentity: _TypeAlias = IssuedIdentity  # noqa: Y015
+
+@_typing.final
 class UplinkRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

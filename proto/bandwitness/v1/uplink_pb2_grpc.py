@@ -39,6 +39,11 @@ class UplinkStub:
                 request_serializer=bandwitness_dot_v1_dot_uplink__pb2.UplinkRequest.SerializeToString,
                 response_deserializer=bandwitness_dot_v1_dot_uplink__pb2.UplinkResponse.FromString,
                 _registered_method=True)
+        self.Renew = channel.unary_unary(
+                '/bandwitness.v1.Uplink/Renew',
+                request_serializer=bandwitness_dot_v1_dot_uplink__pb2.RenewRequest.SerializeToString,
+                response_deserializer=bandwitness_dot_v1_dot_uplink__pb2.IssuedIdentity.FromString,
+                _registered_method=True)
 
 
 class UplinkServicer:
@@ -51,6 +56,13 @@ class UplinkServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Renew(self, request, context):
+        """The next certificate of the node that the client certificate names.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_UplinkServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -58,6 +70,11 @@ def add_UplinkServicer_to_server(servicer, server):
                     servicer.Stream,
                     request_deserializer=bandwitness_dot_v1_dot_uplink__pb2.UplinkRequest.FromString,
                     response_serializer=bandwitness_dot_v1_dot_uplink__pb2.UplinkResponse.SerializeToString,
+            ),
+            'Renew': grpc.unary_unary_rpc_method_handler(
+                    servicer.Renew,
+                    request_deserializer=bandwitness_dot_v1_dot_uplink__pb2.RenewRequest.FromString,
+                    response_serializer=bandwitness_dot_v1_dot_uplink__pb2.IssuedIdentity.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -87,6 +104,108 @@ class Uplink:
             '/bandwitness.v1.Uplink/Stream',
             bandwitness_dot_v1_dot_uplink__pb2.UplinkRequest.SerializeToString,
             bandwitness_dot_v1_dot_uplink__pb2.UplinkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Renew(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bandwitness.v1.Uplink/Renew',
+            bandwitness_dot_v1_dot_uplink__pb2.RenewRequest.SerializeToString,
+            bandwitness_dot_v1_dot_uplink__pb2.IssuedIdentity.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class EnrolmentStub:
+    """On a port of its own, where clients have no certificate yet. Nothing else is served there.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Enrol = channel.unary_unary(
+                '/bandwitness.v1.Enrolment/Enrol',
+                request_serializer=bandwitness_dot_v1_dot_uplink__pb2.EnrolRequest.SerializeToString,
+                response_deserializer=bandwitness_dot_v1_dot_uplink__pb2.IssuedIdentity.FromString,
+                _registered_method=True)
+
+
+class EnrolmentServicer:
+    """On a port of its own, where clients have no certificate yet. Nothing else is served there.
+    """
+
+    def Enrol(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_EnrolmentServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Enrol': grpc.unary_unary_rpc_method_handler(
+                    servicer.Enrol,
+                    request_deserializer=bandwitness_dot_v1_dot_uplink__pb2.EnrolRequest.FromString,
+                    response_serializer=bandwitness_dot_v1_dot_uplink__pb2.IssuedIdentity.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'bandwitness.v1.Enrolment', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('bandwitness.v1.Enrolment', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Enrolment:
+    """On a port of its own, where clients have no certificate yet. Nothing else is served there.
+    """
+
+    @staticmethod
+    def Enrol(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bandwitness.v1.Enrolment/Enrol',
+            bandwitness_dot_v1_dot_uplink__pb2.EnrolRequest.SerializeToString,
+            bandwitness_dot_v1_dot_uplink__pb2.IssuedIdentity.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import Address, AgentConfig, IdentityFiles, MarkConfig
+from agent.config import Address, AgentConfig, IdentityFiles, MarkConfig, enrolled_files
 from agent.config.apart import RefusedError, read_apart
 from agent.config.file import FileFacts, key_fault, look, parse, parse_address, read
 from bandwitness.settings import SettingsError
@@ -39,6 +39,10 @@ def fine(path: Path) -> FileFacts:
 
 def faults(text: str, **mode: int) -> list[str]:
     def facts(path: Path) -> FileFacts:
+        if path.name == "node.pem" and "enrolled" not in mode:
+            raise FileNotFoundError(2, "no such file")
+        if path.parent.name == "identity":
+            return FileFacts(mode["enrolled"], 1000)
         return FileFacts(mode.get(path.suffix[1:], 0o600), 1000)
 
     with pytest.raises(SettingsError) as caught:
@@ -152,6 +156,21 @@ def test_only_loopback_without_an_identity() -> None:
     text = LOOPBACK.replace("localhost:7443", "10.0.0.1:7443")
     (fault,) = faults(text)
     assert fault.startswith("line 4:48 agent.collectors[2]: 10.0.0.1:7443 is not on this host: without identity")
+
+
+def test_an_enrolment_is_the_identity_where_none_is_named() -> None:
+    text = LOOPBACK.replace("localhost:7443", "10.0.0.1:7443")
+    found = parse(text, "f", Path("/etc/b"), look=lambda _: FileFacts(0o600, 1000))
+    assert found.identity == enrolled_files(Path("/var/lib/bandwitness"))
+    assert found.enrolled
+    named = text + '  identity: {server_name: "c"}\n'
+    assert parse(named, "f", Path("/etc/b"), look=lambda _: FileFacts(0o600, 1000)).identity == enrolled_files(
+        Path("/var/lib/bandwitness"), "c"
+    )
+    (fault,) = faults(text, enrolled=0o640)
+    assert "node.pem can be read by others (mode 0640)" in fault
+    halves = faults(text + "  identity: {ca: ca.pem}\n")
+    assert sum("ca, certificate and key go together" in fault for fault in halves) == 2
 
 
 def test_faults_of_collectors_and_files_come_together() -> None:

@@ -5,10 +5,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from collector.export import client
 from collector.export.client import ApiError, fetch_items
 
 Answer = Callable[[str], bytes]
@@ -80,3 +82,15 @@ def test_another_program_is_called_what_it_is(answer: bytes) -> None:
 def test_only_http_is_asked(url: str) -> None:
     with pytest.raises(ApiError):
         fetch_items(url, "nodes")
+
+
+def test_a_token_goes_over_tls_only(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("bwr_1_x\n")
+    environment = {client.TOKEN_FILE: str(tmp_path / "token")}
+    assert client._credentials("http://10.0.0.1:7480/", environment) == ({}, None)
+    headers, context = client._credentials("https://10.0.0.1:7480/", environment)
+    assert headers == {"Authorization": "Bearer bwr_1_x"}
+    assert context is not None
+    assert context.check_hostname
+    with pytest.raises(client.ApiError, match="cannot be used"):
+        client._credentials("https://10.0.0.1/", {client.CA_FILE: str(tmp_path / "none")})

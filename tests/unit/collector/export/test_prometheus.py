@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_TCP_THROUGHPUT
 from collector.analysis.snapshot import DELAY_BOUNDS_NS, DelayHistogram, NicStatus, PathTotals, Snapshot
-from collector.app.figures import intake_of
+from collector.app.figures import enrolment_of, intake_of
 from collector.app.remote import Remotes
 from collector.config import Collector, RemoteWrite
 from collector.export.exposition import Sample
@@ -197,7 +198,7 @@ async def test_every_described_metric_is_exported(tmp_path: Path) -> None:
             2: replace(TEST, throughput=swing),
         },
         nics=[replace(nic, speed_bps=10**10, receive_peak_bytes_per_second=1e6) for nic in SNAPSHOT.nics],
-        nodes=[replace(NODE, last_received_time_ns=10**18)],
+        nodes=[replace(NODE, last_received_time_ns=10**18, certificate_expiry_time_ns=10**18)],
         rule_errors={"loss": 1},
         hours={("r1", "r2", "rail0", "19"): 9e9},
     )
@@ -211,7 +212,8 @@ async def test_every_described_metric_is_exported(tmp_path: Path) -> None:
     remotes = Remotes(Collector(remote_write=(remote,)), tmp_path / "store.sqlite", lambda: 10**18)
     remotes.senders[0].statistics.last_success_ns = 10**18
 
-    parts = (*PARTS, intake_of(sessions, log), remotes.remote_write, broken)
+    outcomes = Counter(enrolled=1)
+    parts = (*PARTS, intake_of(sessions, log), remotes.remote_write, enrolment_of(outcomes, sessions), broken)
     text = Exporter(lambda: whole, lambda node: node, parts=parts).render()
     log.close()
     remotes.stop()

@@ -32,7 +32,9 @@ def context(*uris: str) -> dict[str, list[bytes]]:
 
 def test_the_uri_names_the_node_and_the_common_name_does_not() -> None:
     digest = sha256(CERTIFICATE.public_bytes(Encoding.DER)).digest()
-    assert identity_of(context("https://example.com", "bandwitness://node/n1")) == Identity("n1", digest)
+    assert identity_of(context("https://example.com", "bandwitness://node/n1")) == Identity(
+        "n1", digest, int(CERTIFICATE.not_valid_after_utc.timestamp()) * 10**9
+    )
 
 
 def test_plain_text_proves_nothing() -> None:
