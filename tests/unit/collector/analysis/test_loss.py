@@ -143,6 +143,16 @@ def test_nor_where_its_hosts_share_a_path_with_the_real_one() -> None:
     assert said(fleet.judge()) == [("endpoint", "r1n1/eth0", "critical")]
 
 
+def test_what_a_burst_left_behind_in_the_minute_is_not_raised_beside_a_new_fault() -> None:
+    """Its packets were lost before the stretch that a flag speaks of: "0 of 3,496 lost" says nothing."""
+    fleet = Fleet()
+    fleet.lose(0.15, node="r1", other="r2")
+    fleet.lost[:, 9:] = 0
+    assert fleet.judge() == []  # under every level
+    fleet.lose(1, first=25, node="r1n1")
+    assert {name for _, name, _ in said(fleet.judge())} == {"r1n1/eth0"}
+
+
 def opened(fleet: Fleet) -> Incident:
     book = Book()
     book.apply(fleet.judge())
