@@ -188,7 +188,7 @@ OF_AGENTS = [
         axis="Left 剩余", width=8, unit="s",
     ),
     timeseries(
-        41, "Enrolment 注册与冲突",
+        61, "Enrolment 注册与冲突",
         "Certificates given out, requests refused by reason, and streams over which two agents of one name fight."
         " 签发、拒绝（按原因），以及同名 agent 互相顶替的流。",
         [
