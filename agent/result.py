@@ -135,6 +135,9 @@ class Interval:
     retransmits: int | None = None
     round_trip_delay_ns: int | None = None
     congestion_window_bytes: int | None = None
+    return_bytes: int | None = None  # of bidirectional tests: server to client
+    receive_window_bytes: int | None = None  # as the receiver offers it; of the streams that send
+    senders: int = 0  # how many streams these are
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,9 @@ class Report:
     intervals: Sequence[Interval] = ()
     flags: Sequence[str] = ()
     peer_address: str = ""
+    return_sender_bytes: int | None = None  # of bidirectional tests: server to client
+    return_receiver_bytes: int | None = None
+    return_receiver_duration_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +198,9 @@ class ThroughputRun:
     raw_report: bytes = b""
     raw_report_cut: bool = False
     strangers: Sequence[str] = ()
+    processes: int = 0  # of iperf3 at this end
+    port_bytes: int | None = None  # the NIC's count in the test's direction, the test included
+    port_duration_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

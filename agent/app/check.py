@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.config import AgentConfig, IdentityFiles
+from agent.probe.iperf3_program import LIBIPERF
 
 Level = Literal["ok", "warning", "fault"]
 EXPIRY_WARNING = timedelta(days=14)
@@ -42,7 +44,7 @@ def check_host(config: AgentConfig) -> list[Finding]:
     """All checks on the real host, in order."""
     checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         ("certificates", lambda: check_certificates(config.name, config.identity, datetime.now(UTC))),
-        ("iperf3", lambda: check_iperf3(config.iperf3)),
+        ("iperf3", lambda: check_iperf3(config.iperf3, config.engine)),
         ("icmp", check_icmp),
         ("congestion_control", check_congestion_control),
         ("state_dir", lambda: check_state_dir(config.state_dir, config.spool_max_bytes)),
@@ -115,23 +117,27 @@ def _check_dates(path: Path, begins: datetime, ends: datetime, now: datetime) ->
 # ---------------------------------------------------------------- programs and rights
 
 
-def check_iperf3(program: str) -> Iterator[Finding]:
-    """The program is there and says its version."""
-    found = shutil.which(program)
-    cure = "apt-get install iperf3"
+def check_iperf3(program: str, engine: str = "iperf3") -> Iterator[Finding]:
+    """The program (or the library) is there and says its version."""
+    library = engine == "libiperf"
+    found = sys.executable if library else shutil.which(program)
+    cure = "apt-get install libiperf0; pip install 'bandwitness[libiperf]'" if library else "apt-get install iperf3"
     if found is None:
         yield Finding("iperf3", "fault", f"{program} is not installed: no throughput tests", cure)
         return
+    module = LIBIPERF if library else ()
     try:
-        done = subprocess.run([found, "--version"], capture_output=True, timeout=PROGRAM_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            [found, *module, "--version"], capture_output=True, timeout=PROGRAM_TIMEOUT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         yield Finding("iperf3", "fault", f"{found} cannot be run: {error}", cure)
         return
     version = re.match(rb"iperf (3\.\d+\S*)", done.stdout)
     if version is None:
-        yield Finding("iperf3", "fault", f"{found} is not iperf3", cure)
+        yield Finding("iperf3", "fault", "libiperf cannot be used" if library else f"{found} is not iperf3", cure)
         return
-    yield Finding("iperf3", "ok", f"{found} {version[1].decode()}")
+    yield Finding("iperf3", "ok", f"{'libiperf' if library else found} {version[1].decode()}")
 
 
 def _open_socket(kind: int) -> None:

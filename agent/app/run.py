@@ -35,6 +35,7 @@ from agent.probe.route_trace import RouteTraces
 from agent.probe.self_check import SelfChecking
 from agent.probe.stamp_probes import StampProbes
 from agent.probe.stamp_reflecting import StampReflecting
+from agent.probe.volume import Volume
 from agent.record import Author, HeaderContext, Recorder
 from agent.result import ClockReading, PartState, Status
 from agent.sample.clockstate import read_clock
@@ -54,6 +55,7 @@ from bandwitness.v1.record_pb2 import BatchClass
 SPOOL_FILE = "spool.sqlite"
 SLOTS_FILE = "slots.jsonl"
 PAUSE_FILE = "paused.json"
+VOLUME_FILE = "volume.json"
 SECOND_NS = 1_000_000_000
 MIN_COUNTER_INTERVAL_NS = SECOND_NS // 10
 MAX_COUNTER_INTERVAL_NS = 60 * SECOND_NS
@@ -106,7 +108,9 @@ class Agent:
             expiry_ns=mark.expiry_ns,
             on_open=self._on_mark,
         )
-        self.engine = Iperf3(clock, program=config.iperf3, root=root)
+        self.engine = Iperf3(
+            clock, program=config.iperf3, engine=config.engine, root=root, volume=Volume(config.state_dir / VOLUME_FILE)
+        )
         self.pause = Pause(config.state_dir / PAUSE_FILE)
         actions = {"pause": self._do_pause, "resume": self._do_resume, "status": self._do_status}
         self.control = Control(config.state_dir / SOCKET_FILE, clock, actions)

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
+Engine = Literal["iperf3", "libiperf"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -72,6 +73,7 @@ class AgentConfig:
     log_level: LogLevel
     sha256: bytes
     mark: MarkConfig = MarkConfig()
+    engine: Engine = "iperf3"
 
     @property
     def enrolled(self) -> bool:

@@ -19,7 +19,7 @@ from typing import Annotated
 
 import msgspec
 
-from agent.config import Address, AgentConfig, IdentityFiles, LogLevel, MarkConfig, enrolled_files
+from agent.config import Address, AgentConfig, Engine, IdentityFiles, LogLevel, MarkConfig, enrolled_files
 from bandwitness.settings import Duration, Fault, Place, SettingsError, Size, load
 
 DAY_NS = 86_400_000_000_000
@@ -69,6 +69,7 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True):
     identity: IdentitySection | None = None
     spool: SpoolSection = SpoolSection()
     iperf3: Text = "iperf3"
+    engine: Engine = "iperf3"
     log_level: LogLevel = "info"
     mark: MarkSection = MarkSection()
 
@@ -163,6 +164,7 @@ def parse(text: str, source: str, base: Path, *, look: Look = look, enrolling: b
         spool_max_age_ns=int(section.spool.max_age),
         # A bare name is found on PATH, a path starts from the file like all others.
         iperf3=str(base / section.iperf3) if "/" in section.iperf3 else section.iperf3,
+        engine=section.engine,
         log_level=section.log_level,
         sha256=sha256(text.encode()).digest(),
         mark=MarkConfig(

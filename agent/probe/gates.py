@@ -4,17 +4,21 @@ The readings come from ``/proc`` and ``/sys`` under a given root; what they mean
 ``result.Gate`` values. A value that cannot be read is absent and trips nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent import netdev
 from agent.clock import STEP_TOLERANCE_NS, Anchor
-from agent.result import Gate
+from agent.result import Gate, Interval
 from bandwitness.v1 import record_pb2 as pb
 
 CPU_LIMIT_RATIO = 0.95  # of one core: iperf3 at its own limit, not the network's
 CLOCK_TICKS_PER_SECOND = 100  # USER_HZ, the same on every Linux
+WINDOW_LIMIT_RATIO = 0.5  # of the intervals
+_BUFFER_RATIO = 0.9  # the rest is the kernel's own bookkeeping
+_UNDER_WAY_RATIO = 0.7  # rate and smoothed round trip are means: their product is a little low
+_FULL_PORT_RATIO = 0.9
 _HEADERS_RATIO = 1.10  # bytes on the NIC over bytes of payload: headers and retransmissions
 _LINK_ERRORS = ("rx_errors", "tx_errors", "rx_crc_errors", "rx_frame_errors", "tx_carrier_errors")
 
@@ -58,14 +62,6 @@ def read_thread_ticks(root: Path, pid: int) -> dict[int, int]:
     return ticks
 
 
-def busiest_thread_ratio(first: Mapping[int, int], last: Mapping[int, int], elapsed_ns: int) -> float | None:
-    """Share of one core that the busiest thread took between two readings. None: nothing to compare."""
-    spent = [ticks - first.get(thread, 0) for thread, ticks in last.items()]
-    if not spent or elapsed_ns <= 0:
-        return None
-    return max(spent) / CLOCK_TICKS_PER_SECOND / (elapsed_ns / 1e9)
-
-
 # ---------------------------------------------------------------- gates
 
 
@@ -100,10 +96,78 @@ def own_traffic_gate(
     return Gate(pb.GATE_KIND_OWN_TRAFFIC, phase, tripped=limit is not None and ratio > limit, value=ratio, limit=limit)
 
 
-def cpu_gate(ratio: float | None) -> Gate:
-    """Trips when iperf3's busiest thread had (nearly) a whole core's work: then the host was measured."""
+def cpu_gate(thread_ratio: float | None, softirq: tuple[float, int] | None = None) -> Gate:
+    """Trips when a core was (nearly) full of our own test: then the host was measured. Other processes do not count.
+
+    Args:
+        thread_ratio: share of a core that iperf3's busiest thread took.
+        softirq: the same of the interrupts of the busiest core that serves the NIC, and which core that is.
+    """
+    ratio, detail = thread_ratio, ""
+    if softirq is not None and (ratio is None or softirq[0] > ratio):
+        ratio, detail = softirq[0], f"interrupts on cpu{softirq[1]}, which serves the NIC"
     tripped = ratio is not None and ratio > CPU_LIMIT_RATIO
-    return Gate(pb.GATE_KIND_TEST_CPU, pb.GATE_PHASE_DURING, tripped=tripped, value=ratio, limit=CPU_LIMIT_RATIO)
+    return Gate(
+        pb.GATE_KIND_TEST_CPU, pb.GATE_PHASE_DURING, tripped=tripped, value=ratio, limit=CPU_LIMIT_RATIO, detail=detail
+    )
+
+
+def window_gate(
+    intervals: Sequence[Interval], rate_bps: float | None, speed_bps: int | None, send_buffer_bytes: int | None
+) -> Gate:
+    """Trips when the receiver's window or the own send buffer held TCP back in more than half of the seconds: then a
+    setting of a host was measured, and not the network.
+
+    The sender's end reports what it takes to know: it was held by the receiver where its congestion window was no
+    smaller than the offered one (``snd_wnd``, 3.12 on), by its buffer where the congestion window had outgrown what
+    that may hold; and the bytes under way (rate × round trip) came near that limit, which they do not while nobody
+    wants to send more. At 90 % of the port's speed nothing more was to be had.
+    """
+    held, known, why = 0, 0, set()
+    for interval in intervals:
+        found = _limits(interval, send_buffer_bytes)
+        if found is not None:
+            known += 1
+            held += bool(found)
+            why |= found
+    if not known:
+        detail = "the report does not tell"
+        return Gate(pb.GATE_KIND_TCP_WINDOW, pb.GATE_PHASE_DURING, tripped=False, detail=detail)
+    ratio, detail = held / known, " and ".join(sorted(why))
+    full = rate_bps is not None and speed_bps is not None and rate_bps >= _FULL_PORT_RATIO * speed_bps
+    return Gate(
+        pb.GATE_KIND_TCP_WINDOW,
+        pb.GATE_PHASE_DURING,
+        tripped=ratio > WINDOW_LIMIT_RATIO and not full,
+        value=ratio,
+        limit=WINDOW_LIMIT_RATIO,
+        detail=f"{detail}; the port was full" if full and detail else detail,
+    )
+
+
+def _limits(interval: Interval, send_buffer_bytes: int | None) -> set[str] | None:
+    """What held back this interval; None: it does not tell."""
+    own, offered, delay_ns = (
+        interval.congestion_window_bytes,
+        interval.receive_window_bytes,
+        interval.round_trip_delay_ns,
+    )
+    if interval.omitted or not own or not delay_ns or not interval.duration_ns:
+        return None
+    under_way = interval.bytes * delay_ns / interval.duration_ns
+    found = set()
+    if offered is not None and own >= offered and under_way >= _UNDER_WAY_RATIO * offered:
+        found.add("receiver's window")
+    buffers = send_buffer_bytes * interval.senders if send_buffer_bytes is not None else None
+    if buffers and own >= _BUFFER_RATIO * buffers and under_way >= _UNDER_WAY_RATIO * buffers:
+        found.add("send buffer")
+    return None if offered is None and buffers is None else found
+
+
+def send_buffer_limit(root: Path) -> int | None:
+    """Bytes that a TCP send buffer may grow to by itself (the last of ``tcp_wmem``)."""
+    last = _text(root / "proc/sys/net/ipv4/tcp_wmem").split()[-1:]
+    return int(last[0]) if last and last[0].isdigit() else None
 
 
 def link_gate(first: NicReading, last: NicReading) -> Gate:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from agent.result import PartState
 from bandwitness.v1 import record_pb2 as pb
 
 _VERSION_DEADLINE_NS = 5_000_000_000
+LIBIPERF = ("-m", "agent.probe.libiperf")  # of this Python
 _FileKey = tuple[str, int, int, int]
 
 Spawn = Callable[[Sequence[str], Clock], Awaitable[Running]]
@@ -23,6 +25,7 @@ class Program:
 
     prefix: tuple[str, ...]
     version: Version
+    library: bool = False  # run by libiperf.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,9 @@ class Unusable:
 class ProgramFinder:
     """Finds the program and asks its version once; again only when the file has changed (one ``stat`` a test)."""
 
-    def __init__(self, program: str, clock: Clock, spawn: Spawn) -> None:
-        self._program = program
+    def __init__(self, program: str, clock: Clock, spawn: Spawn, *, engine: str = "iperf3") -> None:
+        self._library = engine == "libiperf"
+        self._program = sys.executable if self._library else program
         self._clock = clock
         self._spawn = spawn
         self._key: _FileKey | None = None
@@ -73,19 +77,27 @@ class ProgramFinder:
         return self._found
 
     async def _ask(self, path: str) -> Program | Unusable:
-        wrapper = die_with_parent()
+        wrapper, output = die_with_parent(), ""
         for prefix in (wrapper, ()) if wrapper else ((),):  # a setpriv without --pdeathsig must not stop tests
-            output = await self._version_text((*prefix, path, "--version"))
+            program = (*prefix, path, *(LIBIPERF if self._library else ()))
+            output = await self._version_text((*program, "--version"))
             version = parse_version(output)
             if version is None:
                 continue
             if supported(version):
-                return Program((*prefix, path), version)
+                return Program(program, version, self._library)
             wanted = ".".join(map(str, OLDEST_VERSION))
             return Unusable(
                 pb.RUN_OUTCOME_UNSUPPORTED_VERSION,
                 "iperf3_unsupported",
                 f"{path} is iperf {version.text}; install iperf3 {wanted} or newer",
+            )
+        if self._library:
+            return Unusable(
+                pb.RUN_OUTCOME_ENGINE_MISSING,
+                "libiperf_unusable",
+                f"libiperf does not tell a version ({_last_line(output)}); install the library and its wrapper (apt "
+                "install libiperf0, pip install 'bandwitness[libiperf]')",
             )
         return Unusable(
             pb.RUN_OUTCOME_ENGINE_MISSING,
@@ -108,3 +120,8 @@ class ProgramFinder:
             f"{self._program} not found, or not executable; install it (apt install iperf3, dnf install iperf3) or set "
             "agent.iperf3",
         )
+
+
+def _last_line(output: str) -> str:
+    lines = output.strip().splitlines()
+    return lines[-1][:200] if lines else "no output"

@@ -176,10 +176,16 @@ def fill_throughput_run(message: ThroughputRun, run: result.ThroughputRun) -> No
         "udp_packets",
         "udp_lost_packets",
         "interarrival_jitter_ns",
+        "return_sender_bytes",
+        "return_receiver_bytes",
+        "return_receiver_duration_ns",
     ):
         value = getattr(report, name)
         if value is not None:
             setattr(message, name, value)
+    message.processes = run.processes
+    if run.port_bytes is not None and run.port_duration_ns is not None:
+        message.port_bytes, message.port_duration_ns = run.port_bytes, run.port_duration_ns
     _fill_intervals(message, report.intervals)
     for gate in run.gates:
         kind: Any = gate.kind
@@ -201,7 +207,7 @@ def _fill_intervals(message: ThroughputRun, intervals: Sequence[result.Interval]
     columns.duration_ns.extend([interval.duration_ns for interval in intervals])
     columns.bytes.extend([interval.bytes for interval in intervals])
     columns.omitted.extend([interval.omitted for interval in intervals])
-    for name in ("retransmits", "round_trip_delay_ns", "congestion_window_bytes"):
+    for name in ("retransmits", "round_trip_delay_ns", "congestion_window_bytes", "return_bytes"):
         values = [getattr(interval, name) for interval in intervals]
         if None not in values:  # a column is whole or absent: half of one could not be told apart from zeros
             getattr(columns, name).extend(values)

@@ -35,10 +35,20 @@ FIRST_SKIPPED, FIRST_LOST = 40, 60
 
 # An end kept out of the way, on purpose.
 OUT_OF_THE_WAY = frozenset(
-    {RUN_OUTCOME_SKIPPED_BURST, RUN_OUTCOME_SKIPPED_PAUSED, RUN_OUTCOME_ABORTED_BURST, RUN_OUTCOME_ABORTED_PAUSED}
+    {
+        RUN_OUTCOME_SKIPPED_BURST,
+        RUN_OUTCOME_SKIPPED_PAUSED,
+        RUN_OUTCOME_ABORTED_BURST,
+        RUN_OUTCOME_ABORTED_PAUSED,
+    }
 )
 # Told by the report or the agent, and no reason to doubt the figure.
-HARMLESS_FLAGS = frozenset({"retried", "port_not_released", "invalid_jitter", "repaired_text"})
+HARMLESS_FLAGS = frozenset(
+    {
+        *("retried", "port_not_released", "invalid_jitter", "repaired_text"),
+        *("several_processes", "deferred", "no_numa_cpus", "libiperf"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class Tracked:
             time_ns=self.client.end_time_ns,
             bps=self.client.throughput_bps,
             window=self.slot.window,
-            engine_class=engine_class(self.client.engine_version),
+            engine_class=engine_class(self.client.engine_version, self.client.flags),
             slot_id=self.slot.slot_id,
             sources=tuple(run.source for run in runs),
         )

@@ -9,6 +9,7 @@ MS = SECOND // 1000
 MINUTE = 60 * SECOND
 DAY = DAY_S * SECOND
 MAX_DURATION = 10 * SECOND
+MAX_UDP_RATE_BPS = 10_000_000_000  # the agents' own limit
 MAX_TESTS_A_DAY = 12  # of a pair in one direction
 INTERVAL = (20 * MS, 3600 * SECOND)  # of one path
 WAITING_TIME = (10 * MS, 10 * SECOND)
@@ -66,6 +67,9 @@ def _throughput(throughput: Throughput) -> Faults:
     for name, value in (("duration", throughput.duration), ("omit", throughput.omit)):
         if value % SECOND:
             yield (*place, name), f"expected whole seconds (iperf3 takes no others), found {shown(value)}"
+    if throughput.udp_rate is not None and not 0 < throughput.udp_rate <= MAX_UDP_RATE_BPS:
+        found = f"expected at most 10G, because UDP yields to nobody, found {throughput.udp_rate} bit/s"
+        yield (*place, "udp_rate"), found
     tests = 2 * throughput.planned + throughput.around_the_clock
     if tests > MAX_TESTS_A_DAY:
         words = f"expected at most {MAX_TESTS_A_DAY} tests of a pair a day and direction, found 2 × planned "

@@ -273,6 +273,9 @@ class TraceConfig(msgspec.Struct, frozen=True, kw_only=True):
     reference: bool = True  # one of each path that an agent has not traced yet, one a minute
 
 
+MAX_PORTS_A_TEST = 16  # the agents' limit
+
+
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True
     duration: Duration = Duration(10 * SECOND)
@@ -283,6 +286,11 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     ] = "cubic"
     mss: Annotated[int, msgspec.Meta(ge=0, le=9000)] = 0
     dscp: Annotated[int, msgspec.Meta(ge=0, le=63)] = 0
+    udp_rate: Rate | None = None  # of all streams together; without it tests are TCP
+    bidirectional: bool = False
+    bind_device: bool = False
+    numa_cpus: bool = False
+    processes: Annotated[int, msgspec.Meta(ge=1, le=MAX_PORTS_A_TEST)] | None = None  # of iperf3 below 3.16
     planned: Count = 5  # per pair, window and day
     around_the_clock: Annotated[int, msgspec.Meta(ge=0, le=12)] = 2  # per pair and day, outside of both windows
     uplink_tokens: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
@@ -297,6 +305,12 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     def hold_ns(self) -> int:
         """How long one test holds its tokens: margin, omit, duration, margin."""
         return self.duration + self.omit + 2 * self.margin
+
+    @property
+    def ports_each(self) -> int:
+        """Ports that one test may use: one a process, as far as two tests in a row still have others."""
+        wanted = self.streams if self.processes is None else self.processes
+        return max(1, min(wanted, self.streams, MAX_PORTS_A_TEST, self.ports // 2))
 
     def tests_in(self, window: int) -> int:
         """Tests of a pair and day in one kind of window (``WindowKind``)."""

@@ -54,7 +54,7 @@ class Cost:
 
 
 def cost_of(config: Config, slots: Sequence[SlotRow], *, assumed_bps: int = ASSUMED_BPS) -> Cost:
-    """What ``slots`` cost, each at the speed of the slower of its two NICs.
+    """What ``slots`` cost, each at the speed of the slower of its two NICs, or at the rate of UDP.
 
     Args:
         config: knows the speeds, where they are written down.
@@ -73,12 +73,17 @@ def cost_of(config: Config, slots: Sequence[SlotRow], *, assumed_bps: int = ASSU
         known = [speeds[end.node, end.nic] for end in (slot.client, slot.server)]
         assumed = assumed or None in known
         bps = min(speed if speed is not None else assumed_bps for speed in known)
-        count = bps * test_ns // (8 * SECOND)
-        total += count
+        if throughput.udp_rate is not None:
+            bps = min(bps, throughput.udp_rate)
+        ways = (True, False) if throughput.bidirectional else (True,)
+        total += len(ways) * (bps * test_ns // (8 * SECOND))
         source, destination = (slot.server, slot.client) if slot.reverse else (slot.client, slot.server)
         for token in slot.tokens:
             link = links.setdefault(token, _Link())
-            link.add(slot, outward=_leaves(token, source, destination, place), bps=bps, test_ns=test_ns)
+            outward = _leaves(token, source, destination, place)
+            for way in ways:
+                link.add(slot, outward=outward is way, bps=bps, test_ns=test_ns)
+            link.hold(slot)
     ordered = sorted(links.items(), key=lambda item: (item[0].startswith("nic:"), item[0]))
     return Cost(len(slots), total, test_ns * len(slots), assumed, [link.cost(token) for token, link in ordered])
 
@@ -97,9 +102,11 @@ class _Link:
         self._tests = self._held_ns = 0
         self._windows: dict[tuple[bool, int], float] = {}  # direction and number of the window -> bytes
 
-    def add(self, slot: SlotRow, *, outward: bool, bps: int, test_ns: int) -> None:
+    def hold(self, slot: SlotRow) -> None:
         self._tests += 1
         self._held_ns += slot.end_time_ns - slot.start_time_ns + slot.margin_ns
+
+    def add(self, slot: SlotRow, *, outward: bool, bps: int, test_ns: int) -> None:
         begin, end = slot.start_time_ns, slot.start_time_ns + test_ns
         while begin < end:
             window = begin // BILL_WINDOW_NS

@@ -104,17 +104,18 @@ class Placement:
         found = []
         for start_ns, ordinal, pair in starts:
             turn = last[pair.server] = self._turn(start_ns, last.get(pair.server))
-            port = self._throughput.first_port + turn
+            port = self._throughput.first_port + turn * self._throughput.ports_each
             found.append(PlannedTest(pair, window.kind, window.day, ordinal, planned, start_ns, port))
         return found
 
     def _turn(self, start_ns: int, before: int | None) -> int:
-        """Which port of the range. A server's port turns with time, in steps of what one test holds: tests of one
-        server are at least that far apart, so the next ones have others, and one comes again only after nearly a whole
-        turn. By time and not by count, so that it is the same however the plan came about."""
-        turn = (start_ns - self._throughput.margin) // self._throughput.hold_ns % self._throughput.ports
+        """Which part of the range of ports. A server's ports turn with time, in steps of what one test holds: tests of
+        one server are at least that far apart, so the next ones have others, and one comes again only after nearly a
+        whole turn. By time and not by count, so that it is the same however the plan came about."""
+        turns = self._throughput.ports // self._throughput.ports_each
+        turn = (start_ns - self._throughput.margin) // self._throughput.hold_ns % turns
         # Tests far apart may meet in the same step of another turn.
-        return (turn + 1) % self._throughput.ports if turn == before else turn
+        return (turn + 1) % turns if turn == before else turn
 
     def _starts(
         self, window: DayWindow, planned: int, together: Sequence[Sequence[Pair]]

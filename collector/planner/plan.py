@@ -198,6 +198,7 @@ class _SlotMaker:
             client=_endpoint(row.client),
             server=_endpoint(row.server),
             port=row.port,
+            ports=self._ports(row),
             reverse=row.reverse,
             profile=self.profile,
             path=path,
@@ -206,12 +207,19 @@ class _SlotMaker:
             day=row.day,
         )
 
+    def _ports(self, row: SlotRow) -> int:
+        """From the slot's port on, and never beyond the range: a slot of another configuration may begin at its end."""
+        throughput = self._throughput
+        return max(1, min(throughput.ports_each, throughput.first_port + throughput.ports - row.port))
+
     def path(self, source: EndpointRow, destination: EndpointRow) -> bytes:
         """The serialised Path of a throughput test with this profile, in the direction of the data."""
         key = (source, destination)
         if key not in self._paths:
             type_p = TypeP(
-                protocol=Protocol.PROTOCOL_TCP_THROUGHPUT,
+                protocol=Protocol.PROTOCOL_UDP_THROUGHPUT
+                if self._throughput.udp_rate is not None
+                else Protocol.PROTOCOL_TCP_THROUGHPUT,
                 ip_version=ip_address(source.address).version,
                 dscp=self._throughput.dscp,
                 profile_id=self.profile_id,
@@ -229,9 +237,13 @@ def profile_of(throughput: Throughput) -> bytes:
             streams=throughput.streams,
             duration_ns=throughput.duration,
             omit_ns=throughput.omit,
-            congestion_control=throughput.congestion_control,
-            mss_bytes=throughput.mss,
+            congestion_control=throughput.congestion_control if throughput.udp_rate is None else "",
+            mss_bytes=throughput.mss if throughput.udp_rate is None else 0,
             dscp=throughput.dscp,
+            udp_rate_bps=throughput.udp_rate or 0,
+            bidirectional=throughput.bidirectional,
+            bind_device=throughput.bind_device,
+            numa_cpus=throughput.numa_cpus,
         )
     )
 

@@ -4,17 +4,22 @@ import asyncio
 import dataclasses
 import itertools
 import os
+import signal
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import iperf3 as second_reader  # reads JSON only; libiperf is not loaded
 import pytest
 
-from agent.clock import SystemClock
-from agent.probe.iperf3 import RETRIED, UNKNOWN_STRANGER, Iperf3
-from agent.probe.iperf3_run import CONGESTION_CONTROL_DIFFERS
+from agent.clock import Clock, SystemClock
+from agent.probe.iperf3 import RETRIED, Iperf3
+from agent.probe.iperf3_run import CONGESTION_CONTROL_DIFFERS, LIBIPERF_USED
+from agent.probe.iperf3_server import UNKNOWN_STRANGER
+from agent.probe.iperf3_several import SEVERAL_PROCESSES
 from agent.probe.port import port_fault_now
+from agent.probe.process import Child
 from agent.result import ThroughputRun
 from agent.schedule import FileJournal, SlotRunner
 from bandwitness.v1 import record_pb2 as pb
@@ -145,6 +150,15 @@ async def test_a_late_server_is_waited_for(port: int) -> None:
     assert RETRIED in client.report.flags
 
 
+async def test_a_client_whose_clock_is_behind_by_half_the_margin_is_served(port: int) -> None:
+    meeting = Rendezvous()
+    late_ns = meeting.begin_ns + MARGIN_NS // 2
+    limits = meeting.limits() | {"deadline_ns": meeting.begin_ns + SECOND + MARGIN_NS}
+    late = meeting.engine.run_client(make_slot(port), begin_ns=late_ns, **limits)
+    client, server = await asyncio.gather(late, meeting.server(make_slot(port)))
+    assert client.report.outcome == server.report.outcome == pb.RUN_OUTCOME_OK
+
+
 async def _listening(port: int) -> None:
     async with asyncio.timeout(10):
         # There is no event for another process's listen().
@@ -220,18 +234,124 @@ async def test_a_server_that_says_nothing_ends_at_the_deadline(port: int) -> Non
     assert run.report.receiver_bytes is None
 
 
-async def test_a_stranger_that_holds_the_server_costs_the_slot_and_nothing_else(port: int) -> None:
-    meeting = Rendezvous()
+@pytest.mark.parametrize(
+    ("holder", "named"),
+    [("127.0.0.2", "127.0.0.2"), ("127.0.0.1", "127.0.0.1")],
+    ids=["stranger", "from the planned address"],
+)
+async def test_a_connection_that_says_nothing_is_sent_away_and_the_slot_still_used(
+    port: int, holder: str, named: str
+) -> None:
+    """It would hold an iperf3 server for ever; the real client is told that it is busy, and tries again."""
+    meeting, margin_ns = Rendezvous(), 2_500 * MS
+    limits = {"last_attempt_ns": meeting.begin_ns + margin_ns, "deadline_ns": meeting.begin_ns + SECOND + 2 * margin_ns}
+    over = asyncio.Event()
 
     async def hold() -> None:
         await _listening(port)
-        with socket.create_connection(("127.0.0.1", port)):
-            await meeting.clock.sleep_until(meeting.limits()["deadline_ns"] + 200 * MS)
+        with socket.create_connection(("127.0.0.1", port), source_address=(holder, 0)):
+            await over.wait()
 
-    client, server, _ = await asyncio.gather(meeting.client(make_slot(port)), meeting.server(make_slot(port)), hold())
-    assert server.report.outcome == pb.RUN_OUTCOME_NO_CLIENT
-    assert client.report.outcome in (pb.RUN_OUTCOME_TIMEOUT, pb.RUN_OUTCOME_ABORTED)
+    holding = asyncio.create_task(hold())
+    slot = make_slot(port)
+    client, server = await asyncio.gather(meeting.client(slot, **limits), meeting.server(slot, **limits))
+    over.set()
+    await holding
+    assert (client.report.outcome, server.report.outcome) == (pb.RUN_OUTCOME_OK, pb.RUN_OUTCOME_OK)
+    assert server.strangers == (named,)
     assert port_fault_now("127.0.0.1", port) is None
+
+
+class Kept:
+    """Starts children as ever and keeps their ids, to do them harm."""
+
+    def __init__(self) -> None:
+        self.pids: list[int] = []
+
+    async def start(self, argv: Sequence[str], clock: Clock) -> Child:
+        child = await Child.start(argv, clock)
+        if argv[-1] != "--version":
+            self.pids.append(child.pid)
+        return child
+
+
+@pytest.mark.parametrize(
+    ("end", "harm", "theirs", "ours"),
+    [
+        ("server", signal.SIGKILL, None, {pb.RUN_OUTCOME_FAILED_PARTIAL, pb.RUN_OUTCOME_ABORTED}),
+        ("client", signal.SIGKILL, None, {pb.RUN_OUTCOME_FAILED_PARTIAL, pb.RUN_OUTCOME_ABORTED}),
+        ("server", signal.SIGSTOP, pb.RUN_OUTCOME_TIMEOUT, {pb.RUN_OUTCOME_TIMEOUT}),
+    ],
+    ids=["server killed", "client killed", "server stopped"],
+)
+async def test_a_peer_that_dies_or_freezes_in_mid_test(
+    port: int, end: str, harm: signal.Signals, theirs: int | None, ours: set[int]
+) -> None:
+    """Neither end waits longer than its deadline, no result is made up, and the port is free again."""
+    kept, meeting = Kept(), Rendezvous()
+    harmed = Iperf3(meeting.clock, spawn=kept.start)
+    engines = {"client": meeting.engine, "server": meeting.engine, end: harmed}
+    slot = make_slot(port, duration_ns=2 * SECOND)
+    deadline_ns = meeting.begin_ns + 3 * SECOND
+    limits = meeting.limits() | {"deadline_ns": deadline_ns}
+    client = asyncio.create_task(engines["client"].run_client(slot, begin_ns=meeting.begin_ns, **limits))
+    server = asyncio.create_task(engines["server"].run_server(slot, begin_ns=meeting.begin_ns - MARGIN_NS, **limits))
+    await meeting.clock.sleep_until(meeting.begin_ns + SECOND)
+    os.kill(kept.pids[-1], harm)
+    runs = {"client": await client, "server": await server}
+    assert meeting.clock.monotonic_ns() < deadline_ns + 4 * SECOND
+    harmed_run, other = runs.pop(end), runs.popitem()[1]
+    assert other.report.outcome in ours, other.report.detail
+    if theirs is not None:
+        assert harmed_run.report.outcome == theirs, harmed_run.report.detail
+    assert (harmed_run.report.receiver_bytes, other.report.receiver_bytes) == (None, None)
+    assert port_fault_now("127.0.0.1", port) is None
+
+
+async def test_several_processes_are_one_test_at_both_ends(port: int) -> None:
+    slot = make_slot(port, streams=4, omit_ns=SECOND)
+    slot.ports = 4
+    meeting = Rendezvous()
+    client, server = await meeting.both(slot, deadline_ns=meeting.begin_ns + 4 * SECOND)
+    assert (client.report.outcome, server.report.outcome) == (pb.RUN_OUTCOME_OK, pb.RUN_OUTCOME_OK)
+    assert (client.processes, server.processes) == (4, 4)
+    assert SEVERAL_PROCESSES in client.report.flags
+    assert client.report.receiver_bytes == server.report.receiver_bytes
+    counted = [interval.bytes for interval in client.report.intervals if not interval.omitted]
+    assert sum(counted) == pytest.approx(client.report.sender_bytes, rel=0.35)  # the last, partial ones may differ
+    assert [argv for argv in client.raw_report.split(b'"num_streams":\t')[1:] if not argv.startswith(b"1,")] == []
+    assert all(port_fault_now("127.0.0.1", port + number) is None for number in range(4))
+
+
+@pytest.mark.parametrize("udp_rate_bps", [0, 20_000_000], ids=["tcp", "udp"])
+async def test_both_ways_at_once_bound_to_the_device(port: int, udp_rate_bps: int) -> None:
+    slot = make_slot(port, bidirectional=True, bind_device=True, udp_rate_bps=udp_rate_bps)
+    client, server = await Rendezvous().both(slot)
+    assert (client.report.outcome, client.report.detail) == (pb.RUN_OUTCOME_OK, "")
+    assert (server.report.outcome, server.report.detail) == (pb.RUN_OUTCOME_OK, "")
+    assert client.report.receiver_bytes == server.report.receiver_bytes
+    assert client.report.return_receiver_bytes
+    assert client.report.return_sender_bytes == server.report.return_sender_bytes
+    assert client.report.return_receiver_duration_ns == pytest.approx(SECOND, rel=0.3)
+    assert server.report.return_receiver_bytes is None
+    assert any(interval.return_bytes for interval in client.report.intervals)
+
+
+async def test_the_process_runs_where_it_is_bound_to(port: int, tmp_path: Path) -> None:
+    """A tree that says that lo belongs to a NUMA node of one CPU; the kernel says where the process may run."""
+    cpu = min(os.sched_getaffinity(0))
+    (tmp_path / "sys/class/net/lo/device").mkdir(parents=True)
+    (tmp_path / "sys/class/net/lo/device/numa_node").write_text("0\n")
+    (tmp_path / "sys/devices/system/node/node0").mkdir(parents=True)
+    (tmp_path / "sys/devices/system/node/node0/cpulist").write_text(f"{cpu}\n")
+    kept, meeting = Kept(), Rendezvous()
+    engine = Iperf3(meeting.clock, spawn=kept.start, root=tmp_path)
+    slot = make_slot(port, numa_cpus=True)
+    limits = meeting.limits() | {"deadline_ns": meeting.begin_ns}
+    serving = asyncio.create_task(engine.run_server(slot, begin_ns=meeting.begin_ns - MARGIN_NS, **limits))
+    await _listening(port)
+    assert os.sched_getaffinity(kept.pids[-1]) == {cpu}
+    assert (await serving).report.outcome == pb.RUN_OUTCOME_NO_CLIENT
 
 
 async def test_the_runner_and_the_engine_together(port: int, tmp_path: Path) -> None:
@@ -257,7 +377,8 @@ async def test_the_runner_and_the_engine_together(port: int, tmp_path: Path) -> 
     await asyncio.wait([running])
     assert [run.report.outcome for run in runs] == [pb.RUN_OUTCOME_OK] * 4
     assert sorted(run.role for run in runs) == [pb.RUN_ROLE_CLIENT] * 2 + [pb.RUN_ROLE_SERVER] * 2
-    assert not any(gate.tripped for run in runs for gate in run.gates if gate.kind != pb.GATE_KIND_TEST_CPU)
+    hosts_own = (pb.GATE_KIND_TEST_CPU, pb.GATE_KIND_TCP_WINDOW)  # the loopback has no other limits
+    assert not any(gate.tripped for run in runs for gate in run.gates if gate.kind not in hosts_own)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -296,3 +417,39 @@ async def test_a_stop_before_the_begin_starts_no_process(port: int) -> None:
     assert run.report.outcome == pb.RUN_OUTCOME_SKIPPED_PAUSED
     assert run.raw_report == b""
     assert meeting.clock.monotonic_ns() < meeting.begin_ns
+
+
+@pytest.mark.parametrize("end", ["client", "server"])
+async def test_the_library_gives_the_same_record_as_the_program(port: int, end: str) -> None:
+    """Debian's libiperf0 by the PyPI wrapper, in a process of its own, against the program at the other end."""
+    meeting = Rendezvous()
+    library = Iperf3(meeting.clock, program="no-such-program", engine="libiperf")
+    assert (await library.check()).working
+    meeting.begin_ns = meeting.clock.monotonic_ns() + 2 * LEAD_NS
+    engines = {"client": meeting.engine, "server": meeting.engine, end: library}
+    slot = make_slot(port, streams=2, dscp=46)
+    client, server = await asyncio.gather(
+        engines["client"].run_client(slot, begin_ns=meeting.begin_ns, **meeting.limits(3 * SECOND)),
+        engines["server"].run_server(slot, begin_ns=meeting.begin_ns - LEAD_NS, **meeting.limits(3 * SECOND)),
+    )
+    assert (client.report.outcome, client.report.detail) == (pb.RUN_OUTCOME_OK, "")
+    assert (server.report.outcome, server.report.detail) == (pb.RUN_OUTCOME_OK, "")
+    assert client.report.receiver_bytes == server.report.receiver_bytes
+    by_library, by_program = (client, server) if end == "client" else (server, client)
+    assert LIBIPERF_USED in by_library.report.flags
+    assert LIBIPERF_USED not in by_program.report.flags
+    assert by_library.report.version == by_program.report.version
+    assert by_library.report.local_cpu_ratio is not None
+    assert len(by_library.report.intervals) >= 3
+
+
+async def test_the_library_says_what_went_wrong_and_is_ended_at_the_deadline(port: int) -> None:
+    meeting = Rendezvous()
+    library = Iperf3(meeting.clock, engine="libiperf")
+    run = await library.run_client(make_slot(port), begin_ns=meeting.begin_ns, **meeting.limits())
+    assert (run.report.outcome, run.report.receiver_bytes) == (pb.RUN_OUTCOME_REFUSED, None)
+    meeting = Rendezvous()
+    limits = meeting.limits() | {"deadline_ns": meeting.begin_ns}
+    run = await library.run_server(make_slot(port), begin_ns=meeting.begin_ns - MARGIN_NS, **limits)
+    assert run.report.outcome == pb.RUN_OUTCOME_NO_CLIENT
+    assert port_fault_now("127.0.0.1", port) is None

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from agent.probe.iperf3_command import Version, checked_profile, client_arguments, server_arguments
+from agent.probe.iperf3_command import Lane, Version, checked_profile, client_arguments, server_arguments
 from bandwitness.v1 import record_pb2 as pb
 from bandwitness.v1.plan_pb2 import Slot
 from tests.fakes.netns import ip, namespace
@@ -78,10 +78,10 @@ def test_iperf3_takes_the_addresses_of_a_planned_slot() -> None:
     slot.client.address, slot.client.nic = NEAR_ADDRESS, NEAR_NIC
     slot.server.address, slot.server.nic = FAR_ADDRESS, FAR_NIC
     profile = checked_profile(slot)
-    server = subprocess.Popen(["ip", "netns", "exec", FAR, "iperf3", *server_arguments(slot, profile)],
+    server = subprocess.Popen(["ip", "netns", "exec", FAR, "iperf3", *server_arguments(slot, profile, slot.port)],
                               stdout=subprocess.DEVNULL)  # fmt: skip
     try:
-        words = client_arguments(slot, profile, Version("3.12", (3, 12)), connect_timeout_ms=1000)
+        words = client_arguments(slot, profile, Version("3.12", (3, 12)), Lane(5201, 1), connect_timeout_ms=1000)
         until(lambda: "error" not in json.loads(run(NEAR, "iperf3", *words).stdout))
     finally:
         server.kill()

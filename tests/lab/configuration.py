@@ -126,6 +126,7 @@ def collector_file(
                 "duration": measuring.duration,
                 "omit": "0s",
                 "streams": 4,
+                "processes": 1,  # a core is enough for these links, and two cores carry the whole lab
                 "congestion_control": "cubic",
                 "planned": measuring.planned,
                 "around_the_clock": 0,

@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.probe.iperf3_report import CROSS_CHECK_RATIO, INTERVALS_DISAGREE, parse_report
+from agent.probe.iperf3_intervals import CROSS_CHECK_RATIO, INTERVALS_DISAGREE
+from agent.probe.iperf3_report import parse_report
 from agent.result import Report
 from bandwitness.v1 import record_pb2 as pb
 

@@ -456,6 +456,7 @@ class Slot(_message.Message):
     TOKEN_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     DAY_FIELD_NUMBER: _builtins.int
+    PORTS_FIELD_NUMBER: _builtins.int
     slot_id: _builtins.bytes
     """16 bytes: hash of what the slot is, so the same through re-planning"""
     group_id: _builtins.bytes
@@ -475,6 +476,8 @@ class Slot(_message.Message):
     """why this slot is here, for people"""
     day: _builtins.str
     """local date on which its window starts, YYYY-MM-DD: tests are counted per window and day"""
+    ports: _builtins.int
+    """how many it may use, from `port` on; 0 as 1"""
     @_builtins.property
     def client(self) -> _record_pb2.Endpoint: ...
     @_builtins.property
@@ -501,10 +504,11 @@ class Slot(_message.Message):
         token: _abc.Iterable[_builtins.str] | None = ...,
         reason: _builtins.str = ...,
         day: _builtins.str = ...,
+        ports: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "server", b"server"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "day", b"day", "group_id", b"group_id", "margin_ns", b"margin_ns", "path", b"path", "port", b"port", "profile", b"profile", "purpose", b"purpose", "reason", b"reason", "reverse", b"reverse", "server", b"server", "slot_id", b"slot_id", "start_time_ns", b"start_time_ns", "token", b"token", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "day", b"day", "group_id", b"group_id", "margin_ns", b"margin_ns", "path", b"path", "port", b"port", "ports", b"ports", "profile", b"profile", "purpose", b"purpose", "reason", b"reason", "reverse", b"reverse", "server", b"server", "slot_id", b"slot_id", "start_time_ns", b"start_time_ns", "token", b"token", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

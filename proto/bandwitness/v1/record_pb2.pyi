@@ -127,11 +127,13 @@ class _EngineEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Engine.ValueTy
     DESCRIPTOR: _descriptor.EnumDescriptor
     ENGINE_UNSPECIFIED: _Engine.ValueType  # 0
     ENGINE_IPERF3: _Engine.ValueType  # 1
+    """the program, or its library in a process of its own: the same code"""
 
 class Engine(_Engine, metaclass=_EngineEnumTypeWrapper): ...
 
 ENGINE_UNSPECIFIED: Engine.ValueType  # 0
 ENGINE_IPERF3: Engine.ValueType  # 1
+"""the program, or its library in a process of its own: the same code"""
 Global___Engine: _TypeAlias = Engine  # noqa: Y015
 
 class _PacketOutcome:
@@ -446,6 +448,8 @@ class _RunOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunOutcome
     RUN_OUTCOME_SKIPPED_OVERLAP: _RunOutcome.ValueType  # 46
     RUN_OUTCOME_SKIPPED_BURST: _RunOutcome.ValueType  # 47
     """a mark was open on this node, or a burst"""
+    RUN_OUTCOME_SKIPPED_LIMIT: _RunOutcome.ValueType  # 49
+    """a limit of the agent itself: bytes of a NIC and day, rate of UDP"""
     RUN_OUTCOME_LOST: _RunOutcome.ValueType  # 60
     """only the collector says this: no record came"""
 
@@ -486,6 +490,8 @@ RUN_OUTCOME_SKIPPED_WITHDRAWN: RunOutcome.ValueType  # 45
 RUN_OUTCOME_SKIPPED_OVERLAP: RunOutcome.ValueType  # 46
 RUN_OUTCOME_SKIPPED_BURST: RunOutcome.ValueType  # 47
 """a mark was open on this node, or a burst"""
+RUN_OUTCOME_SKIPPED_LIMIT: RunOutcome.ValueType  # 49
+"""a limit of the agent itself: bytes of a NIC and day, rate of UDP"""
 RUN_OUTCOME_LOST: RunOutcome.ValueType  # 60
 """only the collector says this: no record came"""
 Global___RunOutcome: _TypeAlias = RunOutcome  # noqa: Y015
@@ -500,7 +506,7 @@ class _GateKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GateKind.Val
     GATE_KIND_OWN_TRAFFIC: _GateKind.ValueType  # 1
     """own bytes on the NIC before the test, share of its speed (0–1) or bit/s where unknown"""
     GATE_KIND_TEST_CPU: _GateKind.ValueType  # 2
-    """busiest core of the iperf3 processes, share of one core (0–1)"""
+    """busiest thread of iperf3, or softirqs of the NIC's busiest core: share of one core (0–1)"""
     GATE_KIND_LINK: _GateKind.ValueType  # 3
     """link speed or error counters changed during the test"""
     GATE_KIND_CLOCK: _GateKind.ValueType  # 4
@@ -509,6 +515,8 @@ class _GateKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GateKind.Val
     """another test of ours at the same time, count"""
     GATE_KIND_BURST: _GateKind.ValueType  # 6
     """a mark or a burst open on this node, count"""
+    GATE_KIND_TCP_WINDOW: _GateKind.ValueType  # 7
+    """share of seconds in which the receiver's window or the send buffer held TCP back (0–1)"""
 
 class GateKind(_GateKind, metaclass=_GateKindEnumTypeWrapper): ...
 
@@ -516,7 +524,7 @@ GATE_KIND_UNSPECIFIED: GateKind.ValueType  # 0
 GATE_KIND_OWN_TRAFFIC: GateKind.ValueType  # 1
 """own bytes on the NIC before the test, share of its speed (0–1) or bit/s where unknown"""
 GATE_KIND_TEST_CPU: GateKind.ValueType  # 2
-"""busiest core of the iperf3 processes, share of one core (0–1)"""
+"""busiest thread of iperf3, or softirqs of the NIC's busiest core: share of one core (0–1)"""
 GATE_KIND_LINK: GateKind.ValueType  # 3
 """link speed or error counters changed during the test"""
 GATE_KIND_CLOCK: GateKind.ValueType  # 4
@@ -525,6 +533,8 @@ GATE_KIND_OVERLAP: GateKind.ValueType  # 5
 """another test of ours at the same time, count"""
 GATE_KIND_BURST: GateKind.ValueType  # 6
 """a mark or a burst open on this node, count"""
+GATE_KIND_TCP_WINDOW: GateKind.ValueType  # 7
+"""share of seconds in which the receiver's window or the send buffer held TCP back (0–1)"""
 Global___GateKind: _TypeAlias = GateKind  # noqa: Y015
 
 class _GatePhase:
@@ -1245,6 +1255,9 @@ class Profile(_message.Message):
     MSS_BYTES_FIELD_NUMBER: _builtins.int
     DSCP_FIELD_NUMBER: _builtins.int
     UDP_RATE_BPS_FIELD_NUMBER: _builtins.int
+    BIDIRECTIONAL_FIELD_NUMBER: _builtins.int
+    BIND_DEVICE_FIELD_NUMBER: _builtins.int
+    NUMA_CPUS_FIELD_NUMBER: _builtins.int
     engine: Global___Engine.ValueType
     streams: _builtins.int
     duration_ns: _builtins.int
@@ -1254,7 +1267,13 @@ class Profile(_message.Message):
     """0: the kernel's choice"""
     dscp: _builtins.int
     udp_rate_bps: _builtins.int
-    """0 for TCP"""
+    """of all streams together; 0 for TCP"""
+    bidirectional: _builtins.bool
+    """both ends send at once (iperf3 --bidir)"""
+    bind_device: _builtins.bool
+    """sockets are bound to the NIC too, not to its address alone"""
+    numa_cpus: _builtins.bool
+    """iperf3 runs on the CPUs of the NIC's NUMA node"""
     def __init__(
         self,
         *,
@@ -1266,10 +1285,13 @@ class Profile(_message.Message):
         mss_bytes: _builtins.int = ...,
         dscp: _builtins.int = ...,
         udp_rate_bps: _builtins.int = ...,
+        bidirectional: _builtins.bool = ...,
+        bind_device: _builtins.bool = ...,
+        numa_cpus: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["congestion_control", b"congestion_control", "dscp", b"dscp", "duration_ns", b"duration_ns", "engine", b"engine", "mss_bytes", b"mss_bytes", "omit_ns", b"omit_ns", "streams", b"streams", "udp_rate_bps", b"udp_rate_bps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bidirectional", b"bidirectional", "bind_device", b"bind_device", "congestion_control", b"congestion_control", "dscp", b"dscp", "duration_ns", b"duration_ns", "engine", b"engine", "mss_bytes", b"mss_bytes", "numa_cpus", b"numa_cpus", "omit_ns", b"omit_ns", "streams", b"streams", "udp_rate_bps", b"udp_rate_bps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1839,6 +1861,12 @@ class ThroughputRun(_message.Message):
     RAW_REPORT_FIELD_NUMBER: _builtins.int
     RAW_REPORT_CUT_FIELD_NUMBER: _builtins.int
     STRANGER_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    PORT_BYTES_FIELD_NUMBER: _builtins.int
+    PORT_DURATION_NS_FIELD_NUMBER: _builtins.int
+    RETURN_SENDER_BYTES_FIELD_NUMBER: _builtins.int
+    RETURN_RECEIVER_BYTES_FIELD_NUMBER: _builtins.int
+    RETURN_RECEIVER_DURATION_NS_FIELD_NUMBER: _builtins.int
     slot_id: _builtins.bytes
     """16 bytes"""
     group_id: _builtins.bytes
@@ -1883,6 +1911,15 @@ class ThroughputRun(_message.Message):
     raw_report: _builtins.bytes
     """the tool's output, verbatim (bounded)"""
     raw_report_cut: _builtins.bool
+    processes: _builtins.int
+    """of iperf3 at this end, each on a port of its own, from `port` on; 0: none was started"""
+    port_bytes: _builtins.int
+    """What the NIC counted in the test's direction over (nearly) the measured seconds: the test's bytes and all others."""
+    port_duration_ns: _builtins.int
+    return_sender_bytes: _builtins.int
+    """Of bidirectional tests: what was sent the other way, server to client."""
+    return_receiver_bytes: _builtins.int
+    return_receiver_duration_ns: _builtins.int
     @_builtins.property
     def interval(self) -> Global___ThroughputIntervals: ...
     @_builtins.property
@@ -1930,15 +1967,25 @@ class ThroughputRun(_message.Message):
         raw_report: _builtins.bytes = ...,
         raw_report_cut: _builtins.bool = ...,
         stranger: _abc.Iterable[_builtins.str] | None = ...,
+        processes: _builtins.int = ...,
+        port_bytes: _builtins.int | None = ...,
+        port_duration_ns: _builtins.int | None = ...,
+        return_sender_bytes: _builtins.int | None = ...,
+        return_receiver_bytes: _builtins.int | None = ...,
+        return_receiver_duration_ns: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_interarrival_jitter_ns", b"_interarrival_jitter_ns", "_local_cpu_ratio", b"_local_cpu_ratio", "_receiver_bytes", b"_receiver_bytes", "_receiver_duration_ns", b"_receiver_duration_ns", "_remote_cpu_ratio", b"_remote_cpu_ratio", "_retransmits", b"_retransmits", "_sender_bytes", b"_sender_bytes", "_sender_duration_ns", b"_sender_duration_ns", "_udp_lost_packets", b"_udp_lost_packets", "_udp_packets", b"_udp_packets", "interarrival_jitter_ns", b"interarrival_jitter_ns", "interval", b"interval", "local_cpu_ratio", b"local_cpu_ratio", "receiver_bytes", b"receiver_bytes", "receiver_duration_ns", b"receiver_duration_ns", "remote_cpu_ratio", b"remote_cpu_ratio", "retransmits", b"retransmits", "sender_bytes", b"sender_bytes", "sender_duration_ns", b"sender_duration_ns", "udp_lost_packets", b"udp_lost_packets", "udp_packets", b"udp_packets"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_interarrival_jitter_ns", b"_interarrival_jitter_ns", "_local_cpu_ratio", b"_local_cpu_ratio", "_port_bytes", b"_port_bytes", "_port_duration_ns", b"_port_duration_ns", "_receiver_bytes", b"_receiver_bytes", "_receiver_duration_ns", b"_receiver_duration_ns", "_remote_cpu_ratio", b"_remote_cpu_ratio", "_retransmits", b"_retransmits", "_return_receiver_bytes", b"_return_receiver_bytes", "_return_receiver_duration_ns", b"_return_receiver_duration_ns", "_return_sender_bytes", b"_return_sender_bytes", "_sender_bytes", b"_sender_bytes", "_sender_duration_ns", b"_sender_duration_ns", "_udp_lost_packets", b"_udp_lost_packets", "_udp_packets", b"_udp_packets", "interarrival_jitter_ns", b"interarrival_jitter_ns", "interval", b"interval", "local_cpu_ratio", b"local_cpu_ratio", "port_bytes", b"port_bytes", "port_duration_ns", b"port_duration_ns", "receiver_bytes", b"receiver_bytes", "receiver_duration_ns", b"receiver_duration_ns", "remote_cpu_ratio", b"remote_cpu_ratio", "retransmits", b"retransmits", "return_receiver_bytes", b"return_receiver_bytes", "return_receiver_duration_ns", b"return_receiver_duration_ns", "return_sender_bytes", b"return_sender_bytes", "sender_bytes", b"sender_bytes", "sender_duration_ns", b"sender_duration_ns", "udp_lost_packets", b"udp_lost_packets", "udp_packets", b"udp_packets"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_interarrival_jitter_ns", b"_interarrival_jitter_ns", "_local_cpu_ratio", b"_local_cpu_ratio", "_receiver_bytes", b"_receiver_bytes", "_receiver_duration_ns", b"_receiver_duration_ns", "_remote_cpu_ratio", b"_remote_cpu_ratio", "_retransmits", b"_retransmits", "_sender_bytes", b"_sender_bytes", "_sender_duration_ns", b"_sender_duration_ns", "_udp_lost_packets", b"_udp_lost_packets", "_udp_packets", b"_udp_packets", "congestion_control", b"congestion_control", "elapsed_ns", b"elapsed_ns", "end_time_ns", b"end_time_ns", "engine_version", b"engine_version", "flag", b"flag", "gate", b"gate", "group_id", b"group_id", "interarrival_jitter_ns", b"interarrival_jitter_ns", "interval", b"interval", "local_cpu_ratio", b"local_cpu_ratio", "outcome", b"outcome", "outcome_detail", b"outcome_detail", "path_id", b"path_id", "peer_address", b"peer_address", "port", b"port", "profile", b"profile", "raw_report", b"raw_report", "raw_report_cut", b"raw_report_cut", "receiver_bytes", b"receiver_bytes", "receiver_derived", b"receiver_derived", "receiver_duration_ns", b"receiver_duration_ns", "remote_cpu_ratio", b"remote_cpu_ratio", "retransmits", b"retransmits", "reverse", b"reverse", "role", b"role", "sender_bytes", b"sender_bytes", "sender_duration_ns", b"sender_duration_ns", "slot_id", b"slot_id", "start_time_ns", b"start_time_ns", "stranger", b"stranger", "udp_lost_packets", b"udp_lost_packets", "udp_packets", b"udp_packets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_interarrival_jitter_ns", b"_interarrival_jitter_ns", "_local_cpu_ratio", b"_local_cpu_ratio", "_port_bytes", b"_port_bytes", "_port_duration_ns", b"_port_duration_ns", "_receiver_bytes", b"_receiver_bytes", "_receiver_duration_ns", b"_receiver_duration_ns", "_remote_cpu_ratio", b"_remote_cpu_ratio", "_retransmits", b"_retransmits", "_return_receiver_bytes", b"_return_receiver_bytes", "_return_receiver_duration_ns", b"_return_receiver_duration_ns", "_return_sender_bytes", b"_return_sender_bytes", "_sender_bytes", b"_sender_bytes", "_sender_duration_ns", b"_sender_duration_ns", "_udp_lost_packets", b"_udp_lost_packets", "_udp_packets", b"_udp_packets", "congestion_control", b"congestion_control", "elapsed_ns", b"elapsed_ns", "end_time_ns", b"end_time_ns", "engine_version", b"engine_version", "flag", b"flag", "gate", b"gate", "group_id", b"group_id", "interarrival_jitter_ns", b"interarrival_jitter_ns", "interval", b"interval", "local_cpu_ratio", b"local_cpu_ratio", "outcome", b"outcome", "outcome_detail", b"outcome_detail", "path_id", b"path_id", "peer_address", b"peer_address", "port", b"port", "port_bytes", b"port_bytes", "port_duration_ns", b"port_duration_ns", "processes", b"processes", "profile", b"profile", "raw_report", b"raw_report", "raw_report_cut", b"raw_report_cut", "receiver_bytes", b"receiver_bytes", "receiver_derived", b"receiver_derived", "receiver_duration_ns", b"receiver_duration_ns", "remote_cpu_ratio", b"remote_cpu_ratio", "retransmits", b"retransmits", "return_receiver_bytes", b"return_receiver_bytes", "return_receiver_duration_ns", b"return_receiver_duration_ns", "return_sender_bytes", b"return_sender_bytes", "reverse", b"reverse", "role", b"role", "sender_bytes", b"sender_bytes", "sender_duration_ns", b"sender_duration_ns", "slot_id", b"slot_id", "start_time_ns", b"start_time_ns", "stranger", b"stranger", "udp_lost_packets", b"udp_lost_packets", "udp_packets", b"udp_packets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__interarrival_jitter_ns: _TypeAlias = _typing.Literal["interarrival_jitter_ns"]  # noqa: Y015
     _WhichOneofArgType__interarrival_jitter_ns: _TypeAlias = _typing.Literal["_interarrival_jitter_ns", b"_interarrival_jitter_ns"]  # noqa: Y015
     _WhichOneofReturnType__local_cpu_ratio: _TypeAlias = _typing.Literal["local_cpu_ratio"]  # noqa: Y015
     _WhichOneofArgType__local_cpu_ratio: _TypeAlias = _typing.Literal["_local_cpu_ratio", b"_local_cpu_ratio"]  # noqa: Y015
+    _WhichOneofReturnType__port_bytes: _TypeAlias = _typing.Literal["port_bytes"]  # noqa: Y015
+    _WhichOneofArgType__port_bytes: _TypeAlias = _typing.Literal["_port_bytes", b"_port_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__port_duration_ns: _TypeAlias = _typing.Literal["port_duration_ns"]  # noqa: Y015
+    _WhichOneofArgType__port_duration_ns: _TypeAlias = _typing.Literal["_port_duration_ns", b"_port_duration_ns"]  # noqa: Y015
     _WhichOneofReturnType__receiver_bytes: _TypeAlias = _typing.Literal["receiver_bytes"]  # noqa: Y015
     _WhichOneofArgType__receiver_bytes: _TypeAlias = _typing.Literal["_receiver_bytes", b"_receiver_bytes"]  # noqa: Y015
     _WhichOneofReturnType__receiver_duration_ns: _TypeAlias = _typing.Literal["receiver_duration_ns"]  # noqa: Y015
@@ -1947,6 +1994,12 @@ class ThroughputRun(_message.Message):
     _WhichOneofArgType__remote_cpu_ratio: _TypeAlias = _typing.Literal["_remote_cpu_ratio", b"_remote_cpu_ratio"]  # noqa: Y015
     _WhichOneofReturnType__retransmits: _TypeAlias = _typing.Literal["retransmits"]  # noqa: Y015
     _WhichOneofArgType__retransmits: _TypeAlias = _typing.Literal["_retransmits", b"_retransmits"]  # noqa: Y015
+    _WhichOneofReturnType__return_receiver_bytes: _TypeAlias = _typing.Literal["return_receiver_bytes"]  # noqa: Y015
+    _WhichOneofArgType__return_receiver_bytes: _TypeAlias = _typing.Literal["_return_receiver_bytes", b"_return_receiver_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__return_receiver_duration_ns: _TypeAlias = _typing.Literal["return_receiver_duration_ns"]  # noqa: Y015
+    _WhichOneofArgType__return_receiver_duration_ns: _TypeAlias = _typing.Literal["_return_receiver_duration_ns", b"_return_receiver_duration_ns"]  # noqa: Y015
+    _WhichOneofReturnType__return_sender_bytes: _TypeAlias = _typing.Literal["return_sender_bytes"]  # noqa: Y015
+    _WhichOneofArgType__return_sender_bytes: _TypeAlias = _typing.Literal["_return_sender_bytes", b"_return_sender_bytes"]  # noqa: Y015
     _WhichOneofReturnType__sender_bytes: _TypeAlias = _typing.Literal["sender_bytes"]  # noqa: Y015
     _WhichOneofArgType__sender_bytes: _TypeAlias = _typing.Literal["_sender_bytes", b"_sender_bytes"]  # noqa: Y015
     _WhichOneofReturnType__sender_duration_ns: _TypeAlias = _typing.Literal["sender_duration_ns"]  # noqa: Y015
@@ -1960,6 +2013,10 @@ class ThroughputRun(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__local_cpu_ratio) -> _WhichOneofReturnType__local_cpu_ratio | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__port_bytes) -> _WhichOneofReturnType__port_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__port_duration_ns) -> _WhichOneofReturnType__port_duration_ns | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__receiver_bytes) -> _WhichOneofReturnType__receiver_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__receiver_duration_ns) -> _WhichOneofReturnType__receiver_duration_ns | None: ...
@@ -1967,6 +2024,12 @@ class ThroughputRun(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__remote_cpu_ratio) -> _WhichOneofReturnType__remote_cpu_ratio | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retransmits) -> _WhichOneofReturnType__retransmits | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__return_receiver_bytes) -> _WhichOneofReturnType__return_receiver_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__return_receiver_duration_ns) -> _WhichOneofReturnType__return_receiver_duration_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__return_sender_bytes) -> _WhichOneofReturnType__return_sender_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__sender_bytes) -> _WhichOneofReturnType__sender_bytes | None: ...
     @_typing.overload
@@ -1991,6 +2054,7 @@ class ThroughputIntervals(_message.Message):
     RETRANSMITS_FIELD_NUMBER: _builtins.int
     ROUND_TRIP_DELAY_NS_FIELD_NUMBER: _builtins.int
     CONGESTION_WINDOW_BYTES_FIELD_NUMBER: _builtins.int
+    RETURN_BYTES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """from the start of the test"""
@@ -2013,6 +2077,10 @@ class ThroughputIntervals(_message.Message):
     def congestion_window_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """sum of the streams"""
 
+    @_builtins.property
+    def return_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of bidirectional tests: server to client; else empty"""
+
     def __init__(
         self,
         *,
@@ -2023,10 +2091,11 @@ class ThroughputIntervals(_message.Message):
         retransmits: _abc.Iterable[_builtins.int] | None = ...,
         round_trip_delay_ns: _abc.Iterable[_builtins.int] | None = ...,
         congestion_window_bytes: _abc.Iterable[_builtins.int] | None = ...,
+        return_bytes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "congestion_window_bytes", b"congestion_window_bytes", "duration_ns", b"duration_ns", "omitted", b"omitted", "retransmits", b"retransmits", "round_trip_delay_ns", b"round_trip_delay_ns", "start_ns", b"start_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "congestion_window_bytes", b"congestion_window_bytes", "duration_ns", b"duration_ns", "omitted", b"omitted", "retransmits", b"retransmits", "return_bytes", b"return_bytes", "round_trip_delay_ns", b"round_trip_delay_ns", "start_ns", b"start_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,6 +5,7 @@ import pytest
 from agent.clock import Anchor
 from agent.probe import gates
 from agent.probe.gates import NicReading
+from agent.result import Interval
 from bandwitness.v1 import record_pb2 as pb
 
 SECOND = 1_000_000_000
@@ -114,13 +115,70 @@ def test_a_clock_step_during_the_test() -> None:
     assert (gate.tripped, gate.value) == (True, -1_759_986_000.0)
 
 
-def test_threads_are_read_and_the_busiest_found(tmp_path: Path) -> None:
+def test_threads_are_read(tmp_path: Path) -> None:
     for thread, name, user, system in ((7, "iperf3", 10, 5), (8, "a ) b", 80, 15)):
         place = tmp_path / f"proc/7/task/{thread}"
         place.mkdir(parents=True)
         (place / "stat").write_text(f"{thread} ({name}) R 1 7 7 0 -1 0 1 0 0 0 {user} {system} 0 0 20 0 2 0")
-    ticks = gates.read_thread_ticks(tmp_path, 7)
-    assert ticks == {7: 15, 8: 95}
-    assert gates.busiest_thread_ratio({7: 5, 8: 5}, ticks, SECOND) == pytest.approx(0.9)
-    assert gates.busiest_thread_ratio({}, {}, SECOND) is None
+    assert gates.read_thread_ticks(tmp_path, 7) == {7: 15, 8: 95}
     assert gates.read_thread_ticks(tmp_path, 99) == {}
+
+
+def test_the_core_that_serves_the_nic_counts_as_the_tests_own() -> None:
+    gate = gates.cpu_gate(0.5, (0.97, 3))
+    assert (gate.tripped, gate.value, gate.detail) == (True, 0.97, "interrupts on cpu3, which serves the NIC")
+    assert gates.cpu_gate(0.6, (0.5, 3)).value == 0.6
+    assert gates.cpu_gate(None, None).value is None
+
+
+def interval(
+    *, own: int | None, offered: int | None, mbit: int = 800, delay_ms: int = 10, omitted: bool = False
+) -> Interval:
+    return Interval(
+        start_ns=0,
+        duration_ns=SECOND,
+        bytes=mbit * 125_000,
+        omitted=omitted,
+        round_trip_delay_ns=delay_ms * 1_000_000,
+        congestion_window_bytes=own,
+        receive_window_bytes=offered,
+        senders=1,
+    )
+
+
+MB = 1_000_000  # 800 Mbit/s × 10 ms are 1 MB under way
+
+
+@pytest.mark.parametrize(
+    ("intervals", "tripped", "value"),
+    [
+        ([interval(own=2 * MB, offered=MB)] * 3, True, 1.0),
+        ([interval(own=MB, offered=3 * MB)] * 3, False, 0.0),  # the network's word
+        ([interval(own=2 * MB, offered=MB)] + [interval(own=MB, offered=3 * MB)] * 2, False, 1 / 3),
+        ([interval(own=5 * MB, offered=4 * MB)] * 3, False, 0.0),  # nobody wanted to send more
+        ([interval(own=2 * MB, offered=MB, omitted=True)] * 3, False, None),
+        ([], False, None),
+    ],
+)
+def test_the_receivers_window(intervals: list[Interval], tripped: bool, value: float | None) -> None:
+    gate = gates.window_gate(intervals, 800e6, 10_000_000_000, None)
+    assert (gate.tripped, gate.value) == (tripped, value if value is None else pytest.approx(value))
+
+
+def test_the_send_buffer_is_named() -> None:
+    gate = gates.window_gate([interval(own=MB, offered=None)], 800e6, None, MB)
+    assert (gate.tripped, gate.detail) == (True, "send buffer")
+    assert not gates.window_gate([interval(own=MB, offered=None)], 800e6, None, 4 * MB).tripped
+    assert gates.window_gate([interval(own=MB, offered=None)], 800e6, None, None).value is None
+
+
+def test_a_full_port_is_no_fault_of_a_window() -> None:
+    gate = gates.window_gate([interval(own=2 * MB, offered=MB)], 800e6, 850_000_000, None)
+    assert (gate.tripped, gate.value, gate.detail) == (False, 1.0, "receiver's window; the port was full")
+
+
+def test_the_largest_send_buffer_is_read(tmp_path: Path) -> None:
+    assert gates.send_buffer_limit(tmp_path) is None
+    (tmp_path / "proc/sys/net/ipv4").mkdir(parents=True)
+    (tmp_path / "proc/sys/net/ipv4/tcp_wmem").write_text("4096\t16384\t4194304\n")
+    assert gates.send_buffer_limit(tmp_path) == 4_194_304

@@ -3,15 +3,18 @@
 import asyncio
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 import pytest
 
 from agent.clock import Clock
-from agent.probe import iperf3, iperf3_run
+from agent.probe import iperf3, iperf3_run, iperf3_server
 from agent.probe.iperf3 import Iperf3
+from agent.probe.iperf3_several import PROCESSES_APART, SEVERAL_PROCESSES
 from agent.probe.process import Ending
+from agent.probe.visitors import LOOK_NS, Visitor
+from agent.probe.volume import Volume
 from agent.result import Gate, ThroughputRun
 from bandwitness.v1 import record_pb2 as pb
 from bandwitness.v1.plan_pb2 import Slot
@@ -45,9 +48,14 @@ class FakeChild:
 
     async def finish(self, deadline_ns: int, stop: asyncio.Event | None = None) -> Ending:
         end_ns = self.clock.monotonic_ns() + self.length_ns
-        await self.clock.sleep_until(min(end_ns, deadline_ns))
-        if end_ns > deadline_ns:
-            return Ending(1, self.stdout or TERMINATED, b"", forced="TERM")
+        sleeping = asyncio.ensure_future(self.clock.sleep_until(min(end_ns, deadline_ns)))
+        stopping = asyncio.ensure_future((stop or asyncio.Event()).wait())
+        await asyncio.wait((sleeping, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopped = not sleeping.done()
+        for waiting in (sleeping, stopping):
+            waiting.cancel()
+        if stopped or end_ns > deadline_ns:
+            return Ending(1, self.stdout or TERMINATED, b"", forced="TERM", stopped=stopped)
         return Ending(0, self.stdout, b"")
 
 
@@ -71,16 +79,29 @@ class Bench:
         self.started: list[tuple[int, list[str]]] = []  # ms from the begin, arguments
         self.port_faults: list[tuple[int, str] | None] = []
         self.on_start: Callable[[], None] = lambda: None
+        self.visitors: Callable[[int], list[Visitor]] = lambda _port: []
+        self.bound: list[set[int]] = []
+        self.volume = Volume()
         self.engine = Iperf3(
             self.clock,
             program=str(tmp_path / "iperf3"),
             root=tmp_path,
             spawn=self.spawn,
             port_fault=lambda _address, _port: self.port_faults.pop(0) if self.port_faults else None,
+            affinity=self,
+            volume=self.volume,
+            visitors=lambda _address, port: self.visitors(port),
         )
 
+    def allowed(self) -> frozenset[int]:
+        return frozenset(range(8))
+
+    def set(self, _pid: int, cpus: Set[int]) -> bool:
+        self.bound.append({*cpus})
+        return True
+
     def set_octets(self, octets: int) -> None:
-        (self.root / "proc/net/dev").write_text(f"eth0: {octets} 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n")
+        (self.root / "proc/net/dev").write_text(f"titles\ntitles\neth0: {octets} 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n")
 
     async def spawn(self, argv: Sequence[str], clock: Clock) -> FakeChild:
         if argv[-1] == "--version":
@@ -138,7 +159,7 @@ async def test_a_test_that_works(tmp_path: Path) -> None:
     assert run.end_time_ns - run.start_time_ns == run.elapsed_ns == 1_050 * MS
     assert run.raw_report == OK
     assert not run.raw_report_cut
-    assert [each.tripped for each in run.gates] == [False] * 5
+    assert [each.tripped for each in run.gates] == [False] * 6
     assert [at_ms for at_ms, _ in bench.started] == [0]
     assert bench.engine.version == "3.12"
 
@@ -172,11 +193,28 @@ async def test_own_traffic_before_the_test_leaves_it_out(tmp_path: Path) -> None
     task = asyncio.create_task(bench.engine.run_client(make_slot(), begin_ns=BEGIN_NS, **LIMITS))  # type: ignore[arg-type]
     await bench.clock.advance(SECOND // 2)
     bench.set_octets(100_000_000)  # 0.8 Gbit/s over the second
+    await bench.clock.advance(SECOND // 2)
+    bench.set_octets(130_000_000)  # still 0.8 Gbit/s over the 0.3 s that are left
     await bench.clock.advance(SECOND)
     run = task.result()
     assert run.report.outcome == pb.RUN_OUTCOME_SKIPPED_OWN_TRAFFIC
-    assert gate(run, pb.GATE_KIND_OWN_TRAFFIC, pb.GATE_PHASE_BEFORE).value == pytest.approx(0.8)
+    before = gate(run, pb.GATE_KIND_OWN_TRAFFIC, pb.GATE_PHASE_BEFORE)
+    assert before.value == pytest.approx(0.8)
+    assert before.detail == "put off 1 times"
     assert bench.started == []
+
+
+async def test_own_traffic_that_ends_inside_the_margin_only_puts_the_test_off(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, (OK, 500))
+    task = asyncio.create_task(bench.engine.run_client(make_slot(), begin_ns=BEGIN_NS, **LIMITS))  # type: ignore[arg-type]
+    await bench.clock.advance(SECOND // 2)
+    bench.set_octets(100_000_000)
+    await bench.clock.advance(3 * SECOND)
+    run = task.result()
+    assert run.report.outcome == pb.RUN_OUTCOME_OK
+    assert iperf3_run.DEFERRED in run.report.flags
+    assert gate(run, pb.GATE_KIND_OWN_TRAFFIC, pb.GATE_PHASE_BEFORE).value == 0.0
+    assert [at_ms for at_ms, _ in bench.started] == [300]
 
 
 async def test_own_traffic_during_the_test_trips_the_gate_and_keeps_the_result(tmp_path: Path) -> None:
@@ -325,7 +363,7 @@ async def test_strangers_are_recorded_and_the_server_opened_again(tmp_path: Path
     bench = Bench(tmp_path, (EMPTY, 10), (STRANGER, 10), (SERVED, 1_300))
     run = await bench.server()
     assert run.report.outcome == pb.RUN_OUTCOME_OK
-    assert run.strangers == (iperf3.UNKNOWN_STRANGER, "198.51.100.9")
+    assert run.strangers == (iperf3_server.UNKNOWN_STRANGER, "198.51.100.9")
     assert [at_ms for at_ms, _ in bench.started] == [-400, -370, -340]
 
 
@@ -341,7 +379,7 @@ async def test_a_flood_of_strangers_is_bounded(tmp_path: Path) -> None:
     run = await bench.server()
     assert run.report.outcome == pb.RUN_OUTCOME_NO_CLIENT
     assert len(run.strangers) == iperf3_run.MAX_STRANGERS
-    assert len(bench.started) == iperf3.MAX_OPENINGS
+    assert len(bench.started) == iperf3_server.MAX_OPENINGS
 
 
 async def test_the_planned_client_that_gave_up_may_come_again(tmp_path: Path) -> None:
@@ -367,7 +405,7 @@ async def test_a_port_in_use_is_waited_for_and_then_named(tmp_path: Path) -> Non
     run = await bench.server()
     assert run.report.outcome == pb.RUN_OUTCOME_PORT_IN_USE
     assert bench.started == []
-    assert run.elapsed_ns == pytest.approx(700 * MS, abs=iperf3.REOPEN_PAUSE_NS)
+    assert run.elapsed_ns == pytest.approx(700 * MS, abs=iperf3_server.REOPEN_PAUSE_NS)
 
 
 async def test_a_port_that_is_freed_in_time_is_used(tmp_path: Path) -> None:
@@ -380,3 +418,135 @@ async def test_a_port_not_released_is_flagged(tmp_path: Path) -> None:
     bench = Bench(tmp_path, (SERVED, 1_300))
     bench.port_faults = [None, (pb.RUN_OUTCOME_PORT_IN_USE, "in use")]
     assert iperf3.PORT_NOT_RELEASED in (await bench.server()).report.flags
+
+
+# ---------------------------------------------------------------- who holds the server
+
+
+async def test_a_stranger_that_says_nothing_is_sent_away_and_the_server_opened_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, (HANGS, 60_000), (SERVED, 1_300))
+    bench.visitors = lambda _port: [Visitor("198.51.100.9", 40_000)] if len(bench.started) == 1 else []
+    run = await bench.server()
+    assert run.report.outcome == pb.RUN_OUTCOME_OK
+    assert run.strangers == ("198.51.100.9",)
+    assert [at_ms for at_ms, _ in bench.started] == [-400, -400 + LOOK_NS // MS + 20]
+
+
+async def test_a_stranger_beside_the_planned_client_is_left_to_iperf3(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, (SERVED, 1_300))
+    ours = [Visitor("127.0.0.1", port) for port in (40_000, 40_001)]
+    bench.visitors = lambda _port: [*ours, Visitor("198.51.100.9", 40_000)]
+    run = await bench.server()
+    assert (run.report.outcome, run.strangers) == (pb.RUN_OUTCOME_OK, ())
+
+
+# ---------------------------------------------------------------- several processes
+
+
+def make_wide_slot(**changed: object) -> Slot:
+    slot = make_slot(streams=4, **changed)
+    slot.ports = 4
+    return slot
+
+
+async def test_below_3_16_each_stream_has_a_process_and_the_results_are_added(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, *[(OK, 1_000)] * 4)
+    run = await bench.client(make_wide_slot())
+    assert run.report.outcome == pb.RUN_OUTCOME_OK
+    assert (run.processes, run.port) == (4, 5201)
+    assert run.report.receiver_bytes == 4 * 12_582_912
+    assert run.report.flags == (SEVERAL_PROCESSES,)
+    ports = [argv[argv.index("-p") + 1] for _, argv in bench.started]
+    assert sorted(ports) == ["5201", "5202", "5203", "5204"]
+    assert {argv[argv.index("-P") + 1] for _, argv in bench.started} == {"1"}
+    assert run.raw_report.count(b'"test_start"') == 4
+
+
+async def test_from_3_16_on_one_process_has_them_all(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, (OK, 1_000), version="iperf 3.16 (cJSON 1.7.15)")
+    run = await bench.client(make_wide_slot())
+    assert (run.processes, run.report.flags) == (1, ())
+    assert bench.started[0][1][bench.started[0][1].index("-P") + 1] == "4"
+
+
+async def test_one_process_that_starts_late_is_flagged_and_one_that_fails_leaves_no_result(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, (OK, 900), (REFUSED, 200), (OK, 900), (OK, 900), (OK, 900))
+    run = await bench.client(make_wide_slot())
+    assert run.report.outcome == pb.RUN_OUTCOME_OK
+    assert PROCESSES_APART in run.report.flags
+    bench = Bench(tmp_path / "other", (OK, 900), (OK, 900), (OK, 900), (b"", 10))
+    run = await bench.client(make_wide_slot())
+    assert (run.report.outcome, run.report.receiver_bytes) == (pb.RUN_OUTCOME_FAILED_PARTIAL, None)
+
+
+async def test_the_server_opens_all_ports_and_shuts_those_that_the_client_did_not_need(tmp_path: Path) -> None:
+    """A client of 3.16 comes to the first port alone."""
+    bench = Bench(tmp_path, (SERVED, 1_300), (HANGS, 60_000), (HANGS, 60_000), (HANGS, 60_000))
+    run = await bench.server(make_wide_slot())
+    assert (run.report.outcome, run.processes, run.strangers) == (pb.RUN_OUTCOME_OK, 1, ())
+    assert run.report.receiver_bytes == 12_582_912
+    assert run.elapsed_ns <= 1_300 * MS + LOOK_NS
+    assert len(bench.started) == 4
+
+
+async def test_a_server_of_several_processes_adds_them_up(tmp_path: Path) -> None:
+    run = await Bench(tmp_path, *[(SERVED, 1_300)] * 4).server(make_wide_slot())
+    assert (run.report.outcome, run.processes) == (pb.RUN_OUTCOME_OK, 4)
+    assert run.report.receiver_bytes == 4 * 12_582_912
+
+
+async def test_nobody_came_to_any_port(tmp_path: Path) -> None:
+    run = await Bench(tmp_path, *[(HANGS, 60_000)] * 4).server(make_wide_slot())
+    assert run.report.outcome == pb.RUN_OUTCOME_NO_CLIENT
+
+
+# ---------------------------------------------------------------- the host beside the test
+
+
+async def test_the_ports_own_count_over_the_same_seconds_is_kept(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, (OK, 1_000))
+
+    def octets(at_ms: int) -> None:
+        line = f"eth0: 7 0 0 0 0 0 0 0 {at_ms * 50_000} 0 0 0 0 0 0 0\n"
+        (bench.root / "proc/net/dev").write_text(f"titles\ntitles\n{line}")
+
+    task = asyncio.create_task(bench.engine.run_client(make_slot(), begin_ns=BEGIN_NS, **LIMITS))  # type: ignore[arg-type]
+    await bench.clock.advance(SECOND - 1)
+    for at_ms in range(0, 2_000, 50):
+        octets(at_ms)
+        await bench.clock.advance(50 * MS)
+    run = task.result()
+    assert run.port_bytes is not None
+    assert run.port_duration_ns == SECOND
+    assert run.port_bytes == pytest.approx(50_000_000, rel=0.06)  # 400 Mbit/s, of which the test's are 100
+
+
+async def test_iperf3_runs_on_the_cpus_of_the_nics_numa_node_where_that_is_asked_for(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, (OK, 1_000), (OK, 1_000), (OK, 1_000))
+    await bench.client()
+    assert bench.bound == []
+    run = await Bench.client(bench, make_slot(numa_cpus=True))
+    assert iperf3_run.NO_NUMA_CPUS in run.report.flags
+    (bench.statistics.parent / "device").mkdir()
+    (bench.statistics.parent / "device/numa_node").write_text("1\n")
+    (tmp_path / "sys/devices/system/node/node1").mkdir(parents=True)
+    (tmp_path / "sys/devices/system/node/node1/cpulist").write_text("4-11\n")
+    run = await Bench.client(bench, make_slot(numa_cpus=True))
+    assert iperf3_run.NO_NUMA_CPUS not in run.report.flags
+    assert bench.bound == [{4, 5, 6, 7}]
+
+
+async def test_a_nic_that_has_carried_enough_today_is_left_alone_whatever_the_plan_says(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, (OK, 1_000))
+    bench.volume.add("eth0", 600_000_000_000, START_WALL_NS)
+    run = await bench.client()
+    assert run.report.outcome == pb.RUN_OUTCOME_SKIPPED_LIMIT
+    assert "bytes over eth0 today" in run.report.detail
+    assert bench.started == []
+
+
+async def test_what_a_test_has_carried_is_counted(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, (OK, 1_000))
+    bench.volume.add("eth0", 540_000_000_000 - 125_000_000 - 12_582_911, START_WALL_NS)
+    assert (await bench.client()).report.outcome == pb.RUN_OUTCOME_OK
+    assert bench.volume.refusal("eth0", 1_000_000_000, pb.Profile(duration_ns=SECOND), START_WALL_NS)

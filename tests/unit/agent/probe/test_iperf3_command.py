@@ -3,8 +3,11 @@ from collections.abc import Callable
 import pytest
 
 from agent.probe.iperf3_command import (
+    MAX_UDP_RATE_BPS,
     BadParametersError,
+    Lane,
     Version,
+    check_version,
     checked_profile,
     client_arguments,
     parse_version,
@@ -41,7 +44,8 @@ def make_slot(profile: pb.Profile, *, reverse: bool = False, port: int = 5201) -
 
 def client(profile: pb.Profile, version: Version = V312, *, reverse: bool = False) -> str:
     slot = make_slot(profile, reverse=reverse)
-    return " ".join(client_arguments(slot, checked_profile(slot), version, connect_timeout_ms=900))
+    lane = Lane(5201, profile.streams)
+    return " ".join(client_arguments(slot, checked_profile(slot), version, lane, connect_timeout_ms=900))
 
 
 def test_forward() -> None:
@@ -54,9 +58,9 @@ def test_a_link_local_server_is_reached_by_the_clients_device() -> None:
     slot = make_slot(make_profile())
     slot.client.address, slot.client.nic = "fe80::1%eth0", "eth0"
     slot.server.address, slot.server.nic = "fe80::2%eth7", "eth7"
-    words = client_arguments(slot, checked_profile(slot), V312, connect_timeout_ms=900)
+    words = client_arguments(slot, checked_profile(slot), V312, Lane(5201, 4), connect_timeout_ms=900)
     assert words[:4] == ["-c", "fe80::2%eth0", "-B", "fe80::1%eth0"]
-    assert "fe80::2%eth7" in server_arguments(slot, checked_profile(slot))
+    assert "fe80::2%eth7" in server_arguments(slot, checked_profile(slot), 5201)
 
 
 def test_reverse_alone_may_have_a_receive_timeout() -> None:
@@ -85,9 +89,36 @@ def test_short_tests_have_short_intervals_and_huge_ones_bounded_reports() -> Non
 
 def test_server_is_bound_and_serves_once() -> None:
     slot = make_slot(make_profile())
-    assert server_arguments(slot, checked_profile(slot)) == [
+    assert server_arguments(slot, checked_profile(slot), 5201) == [
         *("-s", "-1", "-J", "-B", "192.0.2.2", "-p", "5201", "-i", "1")
     ]
+
+
+def test_a_lane_has_its_own_port_and_streams() -> None:
+    slot = make_slot(make_profile())
+    words = client_arguments(slot, checked_profile(slot), V312, Lane(5203, 1), connect_timeout_ms=900)
+    assert [words[words.index(option) + 1] for option in ("-p", "-P")] == ["5203", "1"]
+    assert "5203" in server_arguments(slot, checked_profile(slot), 5203)
+
+
+def test_both_ways_and_the_device() -> None:
+    profile = make_profile(bidirectional=True, bind_device=True)
+    assert "--bidir --bind-dev eth0 -C cubic" in client(profile, reverse=True)
+    assert client(profile).endswith("--rcv-timeout 5000")
+    assert server_arguments(make_slot(profile), profile, 5201)[-2:] == ["--bind-dev", "eth0"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "version", "since"),
+    [({"bidirectional": True}, (3, 6), "3.7"), ({"bind_device": True}, (3, 9), "3.10")],
+)
+def test_what_a_version_cannot_do_is_refused_with_the_one_that_can(
+    changed: dict[str, object], version: tuple[int, int], since: str
+) -> None:
+    with pytest.raises(BadParametersError, match=since):
+        check_version(make_profile(**changed), Version("3.x", version))
+    check_version(make_profile(**changed), Version("3.12", (3, 12)))
+    check_version(make_profile(), Version("3.x", version))
 
 
 def _no_client(slot: Slot) -> None:
@@ -106,6 +137,14 @@ def _low_port(slot: Slot) -> None:
     slot.port = 22
 
 
+def _many_ports(slot: Slot) -> None:
+    slot.ports = 17
+
+
+def _ports_beyond_the_last(slot: Slot) -> None:
+    slot.port, slot.ports = 65_530, 8
+
+
 @pytest.mark.parametrize(
     ("changed", "word"),
     [
@@ -120,6 +159,7 @@ def _low_port(slot: Slot) -> None:
         ({"mss_bytes": 9217}, "mss_bytes"),
         ({"congestion_control": "-h; x"}, "congestion_control"),
         ({"engine": 99}, "engine"),
+        ({"udp_rate_bps": MAX_UDP_RATE_BPS + 1}, "udp_rate_bps"),
     ],
 )
 def test_a_profile_outside_the_limits_is_refused(changed: dict[str, object], word: str) -> None:
@@ -129,7 +169,14 @@ def test_a_profile_outside_the_limits_is_refused(changed: dict[str, object], wor
 
 @pytest.mark.parametrize(
     ("spoil", "word"),
-    [(_no_client, "address"), (_no_link, "say on which link"), (_no_profile, "profile"), (_low_port, "port")],
+    [
+        (_no_client, "address"),
+        (_no_link, "say on which link"),
+        (_no_profile, "profile"),
+        (_low_port, "port"),
+        (_many_ports, "ports"),
+        (_ports_beyond_the_last, "ports"),
+    ],
 )
 def test_a_slot_that_cannot_be_run_is_refused(spoil: Callable[[Slot], None], word: str) -> None:
     slot = make_slot(make_profile())

@@ -5,6 +5,7 @@ import iperf3  # its TestResult reads JSON without loading libiperf
 import pytest
 
 from agent.probe import iperf3_report as report
+from agent.probe.iperf3_intervals import INTERVALS_DISAGREE
 from agent.probe.iperf3_report import parse_report
 from agent.result import Report
 from bandwitness.v1 import record_pb2 as pb
@@ -92,7 +93,7 @@ def test_case_07_a_udp_reverse_overrun_gives_what_arrived() -> None:
     assert mbps(found) == pytest.approx(956)
     assert not found.receiver_derived
     assert (found.udp_lost_packets, found.udp_packets) == (665_000, 1_000_000)
-    assert report.INTERVALS_DISAGREE not in found.flags
+    assert INTERVALS_DISAGREE not in found.flags
 
 
 def test_case_07_b_only_a_sum_gives_a_derived_receiver() -> None:
@@ -129,7 +130,7 @@ def test_case_09_omitted_seconds_and_restarted_interval_clocks() -> None:
 def test_case_09_a_total_that_counts_the_warm_up_is_flagged() -> None:
     found = golden("made-3.1.3-tcp-omit-counted-in.json")
     assert found.outcome == pb.RUN_OUTCOME_OK
-    assert report.INTERVALS_DISAGREE in found.flags
+    assert INTERVALS_DISAGREE in found.flags
 
 
 def test_case_11_large_packets_vanish() -> None:
@@ -176,6 +177,10 @@ def test_nothing_arrived_is_a_failure_not_0_bits() -> None:
         ("rec-3.12-udp-reverse.json", CLIENT, 2_523_136, 2_523_136),
         ("rec-3.12-server-udp.json", SERVER, None, 2_523_136),
         ("rec-3.12-server-udp-reverse.json", SERVER, 2_523_136, None),
+        ("rec-3.12-tcp-bidir.json", CLIENT, 4_980_736, 4_980_736),
+        ("rec-3.12-server-tcp-bidir.json", SERVER, None, 4_980_736),
+        ("rec-3.12-udp-bidir.json", CLIENT, 655_360, 655_360),
+        ("rec-3.12-server-udp-bidir.json", SERVER, None, 655_360),
     ],
 )
 def test_both_ends_in_both_directions(name: str, role: int, sender: int | None, receiver: int | None) -> None:
@@ -185,6 +190,26 @@ def test_both_ends_in_both_directions(name: str, role: int, sender: int | None, 
     assert (found.sender_duration_ns is None) == (sender is None)
     assert (found.receiver_duration_ns is None) == (receiver is None)
     assert found.flags == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "sender", "receiver"),
+    [
+        ("rec-3.12-tcp-bidir.json", CLIENT, 5_242_880, 5_242_880),
+        ("rec-3.12-server-tcp-bidir.json", SERVER, 5_242_880, None),
+        ("rec-3.12-udp-bidir.json", CLIENT, 655_360, 655_360),
+        ("rec-3.12-server-udp-bidir.json", SERVER, 655_360, None),
+        ("rec-3.12-udp.json", CLIENT, None, None),
+    ],
+)
+def test_the_way_back_of_a_bidirectional_test(name: str, role: int, sender: int | None, receiver: int | None) -> None:
+    found = golden(name, role)
+    assert (found.return_sender_bytes, found.return_receiver_bytes) == (sender, receiver)
+    assert (found.return_receiver_duration_ns is None) == (receiver is None)
+    returned = [interval.return_bytes for interval in found.intervals]
+    assert (None in returned) == (sender is None)
+    if sender is not None:
+        assert sum(each for each in returned if each is not None) == pytest.approx(sender, rel=0.1)
 
 
 @pytest.mark.parametrize(

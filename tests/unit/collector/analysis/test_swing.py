@@ -104,3 +104,10 @@ def test_any_block_of_four_hours_can_be_the_bad_one() -> None:
 
 def test_blocks_are_not_judged_without_tests_in_two_of_them() -> None:
     assert blocks(offpeak(900, 900, 900, 900, 100), ZoneInfo("UTC"), RULE) is None
+
+
+def test_several_processes_below_3_16_are_a_class_of_their_own() -> None:
+    several = ("several_processes",)
+    assert engine_class("3.12", several) == "before 3.16, several processes"
+    assert engine_class("3.12", ("retried",)) == engine_class("3.12") == "before 3.16"
+    assert engine_class("3.17.1", several) == "3.16+"

@@ -2,9 +2,11 @@
 
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
-from collector.config import Config, read_config
+from bandwitness.settings import Rate
+from collector.config import Config, Throughput, read_config
 from collector.model import EndpointRow, SlotRow
 from collector.planner.cost import LinkCost, cost_of
 from collector.planner.plan import build_plans
@@ -75,3 +77,13 @@ def test_the_sums_of_a_whole_plan_agree_with_its_slots() -> None:
     across = [one for one in slots if any(token.startswith("uplink:") for token in one.tokens)]
     by_token = {link.token: link for link in cost.links}
     assert by_token["uplink:a/a1"].tests == by_token["uplink:a/a2"].tests == len(across)
+
+
+def test_udp_costs_its_rate_and_both_ways_cost_twice() -> None:
+    config = two_racks()
+    udp = Throughput(udp_rate=Rate(100_000_000), bidirectional=True)
+    config = msgspec.structs.replace(config, measure=msgspec.structs.replace(config.measure, throughput=udp))
+    cost = cost_of(config, [slot(NOON)], assumed_bps=G)
+    assert cost.bytes == 2 * 150_000_000
+    [first, *_] = cost.links
+    assert (first.tests, first.held_ns, first.bytes, first.bill_windows) == (1, 16 * SECOND, 150_000_000, 1)

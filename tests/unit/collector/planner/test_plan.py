@@ -9,7 +9,9 @@ import pytest
 from msgspec import structs
 
 from bandwitness.identity import short_id
-from bandwitness.v1.record_pb2 import Path, PlanIssued, Profile
+from bandwitness.v1.plan_pb2 import Slot
+from bandwitness.v1.record_pb2 import Path, PlanIssued, Profile, Protocol
+from collector.config import Config
 from collector.decode.control import plan_rows
 from collector.decode.definitions import Definitions
 from collector.model import SlotRow, Source
@@ -93,8 +95,40 @@ def test_a_server_has_another_port_in_its_next_slot(ports: int) -> None:
     for node in {row.server.node for row in slots}:
         of_window = [row for row in slots if row.server.node == node and row.window == slots[0].window]
         assert all(a.port != b.port for a, b in pairwise(of_window))
-        assert {row.port for row in of_window} <= set(range(5201, 5201 + ports))
-        assert len({row.port for row in of_window}) >= min(ports, 16)
+        each = {2: 1, 3: 1, 32: 4}[ports]  # one for each of 4 streams where two tests in a row have room
+        assert {row.port for row in of_window} <= set(range(5201, 5202 + ports - each, each))
+        assert len({row.port for row in of_window}) >= min(ports, 6)
+
+
+@pytest.mark.parametrize(("streams", "ports", "each"), [(4, 32, 4), (1, 32, 1), (128, 32, 16), (4, 5, 2), (4, 1, 1)])
+def test_a_test_has_a_port_for_each_stream_of_an_old_iperf3(streams: int, ports: int, each: int) -> None:
+    config = fleet([2], rest=f"measure: {{throughput: {{streams: {streams}, ports: {ports}}}}}")
+    slots = [slot for plan in build_plans(config, NOON).plans.values() for slot in plan.slot]
+    assert {slot.ports for slot in slots} == {each}
+    assert max(slot.port + slot.ports for slot in slots) <= 5201 + ports
+
+
+def test_processes_can_be_fewer_than_streams() -> None:
+    assert first_slot(fleet([2], rest="measure: {throughput: {streams: 4, processes: 2}}")).ports == 2
+
+
+def first_slot(config: Config) -> Slot:
+    return next(iter(build_plans(config, NOON).plans.values())).slot[0]
+
+
+def test_what_the_profile_holds_and_the_protocol_that_follows() -> None:
+    options = "udp_rate: 1G, bidirectional: true, bind_device: true, numa_cpus: true, dscp: 10, mss: 1400"
+    slot = first_slot(fleet([2], rest=f"measure: {{throughput: {{{options}}}}}"))
+    profile = Profile.FromString(slot.profile)
+    assert (profile.udp_rate_bps, profile.dscp) == (1_000_000_000, 10)
+    assert (profile.bidirectional, profile.bind_device, profile.numa_cpus) == (True, True, True)
+    assert (profile.congestion_control, profile.mss_bytes) == ("", 0)  # TCP's
+    path = Path.FromString(slot.path)
+    assert path.type_p.protocol == Protocol.PROTOCOL_UDP_THROUGHPUT
+    assert path.type_p.profile_id == short_id(slot.profile)
+    tcp = first_slot(fleet([2]))
+    assert Path.FromString(tcp.path).type_p.protocol == Protocol.PROTOCOL_TCP_THROUGHPUT
+    assert Profile.FromString(tcp.profile).congestion_control == "cubic"
 
 
 def test_a_port_comes_again_only_after_nearly_a_whole_turn() -> None:
@@ -102,7 +136,7 @@ def test_a_port_comes_again_only_after_nearly_a_whole_turn() -> None:
     last: dict[tuple[str, int], int] = {}
     for row in build_plans(config, NOON).slots:
         before = last.get((row.server.node, row.port))
-        assert before is None or row.start_time_ns - before >= 30 * config.measure.throughput.hold_ns
+        assert before is None or row.start_time_ns - before >= 6 * config.measure.throughput.hold_ns
         last[row.server.node, row.port] = row.start_time_ns
 
 
