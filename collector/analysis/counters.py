@@ -347,6 +347,7 @@ class Nics:
         self._nics = {(row["node"], row["nic"]): Nic.decode(row["node"], row["nic"], row["state"]) for row in states}
         self._windows: dict[tuple[int, str, str], _Window] = {}  # by start, node and NIC
         self._changed: set[tuple[str, str]] = set()
+        self._links: list[Link] = []  # as they were when a window closed
 
     def add(self, records: Iterable[NicSamples], received_time_ns: int) -> list[tuple[str, str, list[Octets]]]:
         """Adds the counter records of one batch; those that are not newer than what is known change nothing.
@@ -364,6 +365,10 @@ class Nics:
             for window in windows:
                 self._windows[window.start_time_ns, *key] = window
                 self._changed.add(key)
+            if nic.link is not None:
+                if nic.nic:  # the host has none
+                    self._links.append(nic.link)
+                nic.link = None
             if steps:
                 carried.append((*key, steps))
         return carried
@@ -384,13 +389,8 @@ class Nics:
 
     def take_links(self) -> list[Link]:
         """Links of NICs of which a window has closed since last asked."""
-        closed = []
-        for node, name in sorted(self._changed):
-            nic = self._nics[node, name]
-            if nic.link is not None and name:
-                closed.append(nic.link)
-            nic.link = None
-        return closed
+        links, self._links = self._links, []
+        return sorted(links, key=lambda link: (link.node, link.nic))
 
     def unsaved(self, nodes: Collection[str]) -> list[Values]:
         """Rows of ``nic_windows`` of some nodes that are not in the store yet."""

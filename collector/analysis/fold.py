@@ -215,8 +215,7 @@ class Fold:
         parts.bursts.add(carried, counted.nics, entry.received_time_ns, decoded.batch.clock_error_bound_ns)
         links = parts.nics.take_links()
         if links:
-            opened = parts.book.open(link_degraded.RULE)
-            self._run(tx, link_degraded.RULE, lambda: link_degraded.judge(links, opened))
+            self._run(tx, link_degraded.RULE, lambda: link_degraded.judge(links, parts.book.find))
         self._marks(tx, decoded, entry)
         self._self_checks(tx, decoded, entry)
         self._ways(tx, decoded, entry)

@@ -8,7 +8,7 @@ and not to load. In ten minutes at least 10 errors, and more than ten times as m
 the link went down. Clean after ten minutes without.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from collector.model import Element, Flag, Incident
@@ -40,19 +40,17 @@ class Link:
     usual_per_s: float | None = None  # link errors a second over the day before; None: not known
 
 
-def judge(links: Iterable[Link], open_incidents: Sequence[Incident]) -> list[Flag]:
-    """Flags of some NICs; ``open_incidents`` are this rule's."""
-    opened = {incident.element: incident for incident in open_incidents}
+def judge(links: Iterable[Link], find: Callable[[str, Element], Incident | None]) -> list[Flag]:
+    """Flags of some NICs; ``find`` gives the open incident of a rule on an element."""
     flags = []
     for link in links:
         element = Element("endpoint", f"{link.node}/{link.nic}")
         values = _speed(link) | _errors(link)
-        known = opened.get(element)
         if values:
             keys = (("speed", "speed_bps"), ("errors", "errors"), ("down", "downs"))
             told = {**values, "broke": " ".join(name for name, key in keys if key in values)}
             flags.append(Flag(RULE, VERSION, element, link.time_ns, "warning", True, told))
-        elif known is not None and _is_clean(link, known):
+        elif (known := find(RULE, element)) is not None and _is_clean(link, known):
             clean = {"clean_since_ns": link.time_ns}
             flags.append(Flag(RULE, VERSION, element, link.time_ns, known.severity, False, clean))
     return flags

@@ -27,7 +27,7 @@ class Story:
             if again:  # through the store
                 self.history = LinkHistory.decode(self.history.encode())
             link = self.history.now("n1", "eth0", self.time_ns)
-            self.flags = judge([link], self.book.open())
+            self.flags = judge([link], self.book.find)
             self.book.apply(self.flags)
 
     def open(self) -> list[str]:
