@@ -7,22 +7,14 @@ larger window made of rows: a burst of five seconds inside a minute stays what i
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from bandwitness.counters import Meaning
-from bandwitness.v1.record_pb2 import (
-    COUNTER_SOURCE_CPU,
-    COUNTER_SOURCE_ETHTOOL,
-    COUNTER_SOURCE_NETDEV,
-    COUNTER_SOURCE_RDMA,
-)
-from collector.analysis.deltas import Doubt, difference
+from bandwitness.v1.record_pb2 import COUNTER_SOURCE_CPU, COUNTER_SOURCE_NETDEV, COUNTER_SOURCE_RDMA
 from collector.analysis.links import LinkHistory
-from collector.analysis.octets import RECEIVE, TRANSMIT, Meter, Octets, Seconds, meaning_of, normalised
+from collector.analysis.nic_window import NicWindow
+from collector.analysis.octets import RECEIVE, TRANSMIT, Meter, Octets, Seconds, normalised
+from collector.analysis.rises import Counter, Rise, Source, counted
 from collector.analysis.rules.link_degraded import Link
 from collector.analysis.snapshot import YOUNG_NS, NicStatus
 from collector.analysis.window import SECOND, WINDOW_NS
@@ -32,42 +24,6 @@ from collector.store.rows import Values, dump
 MAX_GAP_NS = 120 * SECOND  # over a longer one a rate says nothing about any second in it
 # ECN marks and congestion notifications of RDMA: no errors, but what comes before them.
 CONGESTION = frozenset({"ecn_marked", "cnp_sent", "cnp_handled"})
-_PAUSES = {"receive_pause_us": RECEIVE, "transmit_pause_us": TRANSMIT}
-# In the counts of a row nothing that has columns of its own.
-_NOT_COUNTED = frozenset({"rx_bytes", "tx_bytes", "wire_receive_bytes", "wire_transmit_bytes"})
-
-
-@dataclass(slots=True)
-class _Window:
-    """One NIC over 10 s."""
-
-    start_time_ns: int
-    deltas: list[int] = field(default_factory=lambda: [0, 0])
-    spans_ns: list[int] = field(default_factory=lambda: [0, 0])
-    peaks: list[float | None] = field(default_factory=lambda: [None, None])
-    resets: int = 0
-    ticks: int = 0
-    speed_bps: int | None = None
-    counts: dict[str, int] = field(default_factory=dict)  # rises in it, by names of the vocabulary
-    pauses: dict[str, list[int]] = field(default_factory=dict)  # counter -> µs paused and ns watched
-
-    def pause_ratio(self, direction: int) -> float | None:
-        """The longest-paused priority's share of the time; None where no durations are counted."""
-        shares = [
-            min(1.0, paused_us * 1_000 / span_ns)
-            for name, (paused_us, span_ns) in self.pauses.items()
-            if _PAUSES[name.partition("/")[0]] == direction and span_ns
-        ]
-        return max(shares, default=None)
-
-
-@dataclass(slots=True)
-class _Source:
-    """One source of a NIC's counters, such as its driver's statistics or one RDMA port."""
-
-    time_ns: int = 0
-    last: dict[str, tuple[int, int]] = field(default_factory=dict)  # counter -> time and value when it last changed
-    announced: bool = False  # its errors are among the totals, be they 0
 
 
 class Nic:
@@ -83,31 +39,31 @@ class Nic:
         self.errors: dict[str, int] = {}  # since the process started, young samples only
         self.congestion: dict[str, int] = {}  # the same of what congestion control says
         self.totals = [0, 0]  # the same of octets
-        self._sources: dict[str, _Source] = {}
+        self._sources: dict[str, Source] = {}
         self._has_port = False  # of RDMA
         self._meter = Meter()
         self._seconds = Seconds()
-        self._window: _Window | None = None
-        self._closed: _Window | None = None
+        self._window: NicWindow | None = None
+        self._closed: NicWindow | None = None
         self._link = LinkHistory()
         self.link: Link | None = None  # as it was when the newest window closed; until somebody takes it
 
-    def add(self, records: Sequence[NicSamples], received_time_ns: int) -> tuple[list[_Window], list[Octets]]:
+    def add(self, records: Sequence[NicSamples], received_time_ns: int) -> tuple[list[NicWindow], list[Octets]]:
         """Adds the records of one batch; gives back the windows they touched and the octets they show."""
         new = [record for record in records if self._is_new(record)]
-        touched: dict[int, _Window] = {}
+        touched: dict[int, NicWindow] = {}
         for record in new:
-            times: list[int] = np.asarray(record.tick_times_ns).tolist()
-            young = received_time_ns - times[-1] <= YOUNG_NS
             self._has_port = self._has_port or record.counter_source == COUNTER_SOURCE_RDMA
-            if record.counter_source != COUNTER_SOURCE_CPU:  # by core: stays in the log
-                self._count(record, times, touched, young=young)
+            if record.counter_source == COUNTER_SOURCE_CPU:
+                continue  # by core: stays in the log
+            times: list[int] = np.asarray(record.tick_times_ns).tolist()
+            ends = _window_ends(times)
+            windows = self._count(record, times, ends, touched, young=received_time_ns - times[-1] <= YOUNG_NS)
             if normalised(record.counter_source) == COUNTER_SOURCE_NETDEV:
                 self.speed_bps, self.kind = record.speed_bps, record.kind
                 self.driver, self.coverage = record.driver, record.coverage
                 before = -1
-                for end in _window_ends(times):
-                    window = self._touch(touched, times[end])
+                for end, window in zip(ends, windows, strict=True):
                     window.ticks += end - before
                     window.speed_bps = record.speed_bps
                     before = end
@@ -121,17 +77,17 @@ class Nic:
 
     def _is_new(self, record: NicSamples) -> bool:
         times = np.asarray(record.tick_times_ns)
-        source = self._sources.setdefault(_key(record), _Source())
+        source = self._sources.setdefault(_key(record), Source())
         if not len(times) or int(times[-1]) <= source.time_ns:
             return False
         source.time_ns = int(times[-1])
         return True
 
-    def _touch(self, touched: dict[int, _Window], time_ns: int) -> _Window:
+    def _touch(self, touched: dict[int, NicWindow], time_ns: int) -> NicWindow:
         start = time_ns // WINDOW_NS * WINDOW_NS
         if start not in touched:
             if self._window is None or start > self._window.start_time_ns:
-                self._closed, self._window = self._window, _Window(start)
+                self._closed, self._window = self._window, NicWindow(start)
                 if self._closed is not None:
                     self._link.add(start, self._closed.speed_bps, self._closed.counts)
                     self.link = self._link.now(self.node, self.nic, start)
@@ -141,8 +97,8 @@ class Nic:
             touched[start] = closed if late and closed is not None else self._window
         return touched[start]
 
-    def _add_steps(self, steps: Iterable[Octets], touched: dict[int, _Window], received_time_ns: int) -> None:
-        window: _Window | None = None
+    def _add_steps(self, steps: Iterable[Octets], touched: dict[int, NicWindow], received_time_ns: int) -> None:
+        window: NicWindow | None = None
         end_ns = 0  # of that window
         for step in steps:
             time_ns, span_ns, received, sent = step
@@ -163,69 +119,46 @@ class Nic:
                 if peak is not None and (highest is None or peak > highest):
                     window.peaks[direction] = peak
 
-    def _count(self, record: NicSamples, times: list[int], touched: dict[int, _Window], *, young: bool) -> None:
-        """Rises of everything in the vocabulary, into the window of the newest read in it."""
-        source = self._sources[_key(record)]
-        # A driver counts the octets of RDMA too; where there is a port of RDMA, that is who counts them.
-        counted = _counted(record.counter_source, record.driver, tuple(record.counters), self._has_port)
-        if young and not source.announced:
-            source.announced = True
-            for _, _, meaning in counted:
-                totals = self._totals_of(meaning)
-                if totals is not None:
-                    totals.setdefault(meaning.name, 0)
-        values, present = np.asarray(record.values), np.asarray(record.present)
-        begin = 0
-        for end in _window_ends(times):
-            window = self._touch(touched, times[end])
-            newest: list[int] = values[:, end].tolist()
-            seen: list[bool] = present[:, end].tolist()
-            for place, name, meaning in counted:
-                tick, value = end, newest[place]
-                if not seen[place]:
-                    earlier = np.flatnonzero(present[place, begin:end])
-                    if not len(earlier):
-                        continue
-                    tick = begin + int(earlier[-1])
-                    value = int(values[place, tick])
-                before = source.last.get(name)
-                if before is None:  # first sight: what came within the record counts
-                    first = int(np.argmax(present[place]))
-                    before = (times[first], int(values[place, first]))
-                    source.last[name] = before
-                if value != before[1] or meaning.name in _PAUSES:
-                    source.last[name] = (times[tick], value)
-                    self._rise(window, name, meaning, before, source.last[name], young=young)
-            begin = end + 1
-
-    def _totals_of(self, meaning: Meaning) -> dict[str, int] | None:
-        """Where rises of a counter are summed for metrics, if anywhere."""
-        return self.errors if meaning.error else self.congestion if meaning.name in CONGESTION else None
-
-    def _rise(
+    def _count(
         self,
-        window: _Window,
-        name: str,
-        meaning: Meaning,
-        before: tuple[int, int],
-        now: tuple[int, int],
+        record: NicSamples,
+        times: Sequence[int],
+        ends: Sequence[int],
+        touched: dict[int, NicWindow],
         *,
         young: bool,
-    ) -> None:
-        span_ns = now[0] - before[0]
-        delta = difference(before[1], now[1], meaning, span_ns)
-        if isinstance(delta, Doubt):
-            return
-        delta *= meaning.scale
-        if meaning.name in _PAUSES:
-            pause = window.pauses.setdefault(f"{meaning.name}/{name}", [0, 0])
-            pause[0] += delta
-            pause[1] += span_ns
-        if delta:
-            window.counts[meaning.name] = window.counts.get(meaning.name, 0) + delta
-            totals = self._totals_of(meaning)
-            if totals is not None and young:
-                totals[meaning.name] = totals.get(meaning.name, 0) + delta
+    ) -> list[NicWindow]:
+        """Rises of everything in the vocabulary, into the window of the newest read in it; gives back the windows."""
+        source = self._sources[_key(record)]
+        values, present = np.asarray(record.values), np.asarray(record.present)
+        counters = counted(record.counter_source, record.driver, tuple(record.counters), self._has_port)
+        source.begin(counters, times, values, present)
+        if young and not source.announced:
+            source.announced = True
+            self._sum((counter, 0, 0) for counter in counters)
+        whole = np.count_nonzero(present) == present.size
+        windows: list[NicWindow] = []
+        begin = 0
+        for end in ends:
+            window = self._touch(touched, times[end])  # closes the one before, which must be whole by then
+            windows.append(window)
+            read: list[int | None] = values[:, end].tolist()
+            earlier = {} if whole else _fill_in(read, counters, record, (begin, end))
+            rises = source.rises(times[end], read, {place: times[tick] for place, tick in earlier.items()})
+            window.count(rises)
+            if young:
+                self._sum(rises)
+            begin = end + 1
+        return windows
+
+    def _sum(self, rises: Iterable[Rise]) -> None:
+        """Adds to the totals for metrics."""
+        for counter, amount, _ in rises:
+            name = counter.meaning.name
+            if counter.meaning.error:
+                self.errors[name] = self.errors.get(name, 0) + amount
+            elif name in CONGESTION:
+                self.congestion[name] = self.congestion.get(name, 0) + amount
 
     @property
     def time_ns(self) -> int:
@@ -234,7 +167,7 @@ class Nic:
 
     def status(self) -> NicStatus:
         """For metrics."""
-        newest = self._closed or _Window(0)
+        newest = self._closed or NicWindow(0)
         return NicStatus(
             node=self.node,
             nic=self.nic,
@@ -255,33 +188,16 @@ class Nic:
             transmit_pause_ratio=newest.pause_ratio(TRANSMIT),
         )
 
-    def window_values(self, window: _Window) -> Values:
+    def window_values(self, window: NicWindow) -> Values:
         """Table row of a window."""
-        return {
-            "start_time_ns": window.start_time_ns,
-            "node": self.node,
-            "nic": self.nic,
-            "receive_bytes": window.deltas[RECEIVE] if window.spans_ns[RECEIVE] else None,
-            "transmit_bytes": window.deltas[TRANSMIT] if window.spans_ns[TRANSMIT] else None,
-            "receive_span_ns": window.spans_ns[RECEIVE],
-            "transmit_span_ns": window.spans_ns[TRANSMIT],
-            "receive_peak_bytes_per_second": window.peaks[RECEIVE],
-            "transmit_peak_bytes_per_second": window.peaks[TRANSMIT],
-            "resets": window.resets,
-            "ticks": window.ticks,
-            "speed_bps": window.speed_bps,
-            "kind": self.kind,
-            "receive_pause_ratio": window.pause_ratio(RECEIVE),
-            "transmit_pause_ratio": window.pause_ratio(TRANSMIT),
-            "counts": dump(window.counts),
-        }
+        return window.values(self.node, self.nic, self.kind)
 
     def encode(self) -> str:
         """What the next record goes on from."""
         return dump([
             self.speed_bps, self.kind, self.resets, self._has_port,
-            {key: [source.time_ns, source.last] for key, source in self._sources.items()},
-            [_encode(window) for window in (self._window, self._closed)],
+            {key: source.encode() for key, source in self._sources.items()},
+            [window and window.encode() for window in (self._window, self._closed)],
             self._meter.encode(), self._seconds.encode(), self._link.encode(),
         ])  # fmt: skip
 
@@ -295,26 +211,11 @@ class Nic:
         found = Nic(node, nic)
         found.speed_bps, found.kind, found.resets, found._has_port, *more = json.loads(text)
         sources, windows, meter, seconds, link = more
-        for key, (time_ns, last) in sources.items():
-            found._sources[key] = _Source(time_ns, {name: (at, value) for name, (at, value) in last.items()})
-        found._window, found._closed = (_Window(*window) if window else None for window in windows)
+        found._sources = {key: Source.decode(source) for key, source in sources.items()}
+        found._window, found._closed = (NicWindow(*window) if window else None for window in windows)
         found._meter, found._seconds = Meter.decode(meter), Seconds(seconds)
         found._link = LinkHistory.decode(link)
         return found
-
-
-@lru_cache(maxsize=256)
-def _counted(source: int, driver: str, names: tuple[str, ...], has_port: bool) -> tuple[tuple[int, str, Meaning], ...]:
-    """Place, name and meaning of the counters of a record that are counted."""
-    left_out = set(_NOT_COUNTED)
-    if has_port and source == COUNTER_SOURCE_ETHTOOL:
-        left_out |= {"rdma_receive_bytes", "rdma_transmit_bytes"}
-    found = ((place, name, meaning_of(source, driver, name)) for place, name in enumerate(names))
-    return tuple(
-        (place, name, meaning)
-        for place, name, meaning in found
-        if meaning is not None and not meaning.gauge and meaning.name not in left_out
-    )
 
 
 def _window_ends(times: Sequence[int]) -> list[int]:
@@ -322,22 +223,31 @@ def _window_ends(times: Sequence[int]) -> list[int]:
     last = len(times) - 1
     if times[0] // WINDOW_NS == times[last] // WINDOW_NS:
         return [last]
-    return [
-        tick for tick in range(last + 1) if tick == last or times[tick + 1] // WINDOW_NS != times[tick] // WINDOW_NS
-    ]
+    windows = [time_ns // WINDOW_NS for time_ns in times]
+    return [tick for tick in range(last) if windows[tick] != windows[tick + 1]] + [last]
+
+
+def _fill_in(
+    read: list[int | None], counters: Iterable[Counter], record: NicSamples, ticks: tuple[int, int]
+) -> dict[int, int]:
+    """Where a value is absent at the last of these ticks, the newest before it; gives back place -> tick of those."""
+    values, present = np.asarray(record.values), np.asarray(record.present)
+    begin, end = ticks
+    earlier: dict[int, int] = {}
+    for counter in counters:
+        place = counter.place
+        if present[place, end]:
+            continue
+        seen = np.flatnonzero(present[place, begin:end])
+        read[place] = None
+        if len(seen):
+            earlier[place] = begin + int(seen[-1])
+            read[place] = int(values[place, earlier[place]])
+    return earlier
 
 
 def _key(record: NicSamples) -> str:
     return f"{normalised(record.counter_source)} {record.device}"
-
-
-def _encode(window: _Window | None) -> list[Any] | None:
-    if window is None:
-        return None
-    return [
-        window.start_time_ns, window.deltas, window.spans_ns, window.peaks, window.resets, window.ticks,
-        window.speed_bps, window.counts, window.pauses,
-    ]  # fmt: skip
 
 
 class Nics:
@@ -345,7 +255,7 @@ class Nics:
 
     def __init__(self, states: Sequence[Mapping[str, str]] = ()) -> None:
         self._nics = {(row["node"], row["nic"]): Nic.decode(row["node"], row["nic"], row["state"]) for row in states}
-        self._windows: dict[tuple[int, str, str], _Window] = {}  # by start, node and NIC
+        self._windows: dict[tuple[int, str, str], NicWindow] = {}  # by start, node and NIC
         self._changed: set[tuple[str, str]] = set()
         self._links: list[Link] = []  # as they were when a window closed
 
@@ -360,7 +270,9 @@ class Nics:
             by_nic.setdefault((record.node, record.nic), []).append(record)
         carried = []
         for key, own in by_nic.items():
-            nic = self._nics.setdefault(key, Nic(*key))
+            nic = self._nics.get(key)
+            if nic is None:
+                nic = self._nics[key] = Nic(*key)
             windows, steps = nic.add(own, received_time_ns)
             for window in windows:
                 self._windows[window.start_time_ns, *key] = window

@@ -2,15 +2,27 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Table, delete, func, select
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.dialects.sqlite import Insert, insert
 
 from collector.store import rows, tables
 from collector.store.aside import move_aside, unusable, what_it_costs
 from collector.store.database import open_writer
+
+
+@lru_cache(maxsize=256)
+def _upsert(table: Table, columns: tuple[str, ...]) -> Insert:
+    """Made once for each set of columns: making it takes longer than writing a row."""
+    keys = [column.name for column in table.primary_key]
+    statement = insert(table)
+    changed = {name: statement.excluded[name] for name in columns if name not in keys}
+    if not changed:
+        return statement.on_conflict_do_nothing(index_elements=keys)
+    return statement.on_conflict_do_update(index_elements=keys, set_=changed)
 
 
 class Transaction:
@@ -23,15 +35,7 @@ class Transaction:
         """Inserts rows, or overwrites in those that exist the columns given. All rows have the same columns."""
         if not values:
             return
-        keys = [column.name for column in table.primary_key]
-        statement = insert(table)
-        changed = {name: statement.excluded[name] for name in values[0] if name not in keys}
-        self.connection.execute(
-            statement.on_conflict_do_update(index_elements=keys, set_=changed)
-            if changed
-            else statement.on_conflict_do_nothing(index_elements=keys),
-            list(values),
-        )
+        self.connection.execute(_upsert(table, tuple(values[0])), list(values))
 
     def add(self, table: Table, values: Sequence[rows.Values]) -> None:
         """Inserts rows; those that exist stay as they are."""
