@@ -7,6 +7,7 @@ larger window made of rows: a burst of five seconds inside a minute stays what i
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +22,12 @@ from collector.analysis.window import SECOND, WINDOW_NS
 from collector.model import NicSamples
 from collector.store.rows import Values, dump
 
+SAVE_AFTER_NS = 60 * SECOND  # by the receipt of what was not written yet
+NEVER_NS = 1 << 63
 MAX_GAP_NS = 120 * SECOND  # over a longer one a rate says nothing about any second in it
 # ECN marks and congestion notifications of RDMA: no errors, but what comes before them.
 CONGESTION = frozenset({"ecn_marked", "cnp_sent", "cnp_handled"})
+Key = tuple[str, str]  # node and NIC
 
 
 class Nic:
@@ -48,8 +52,11 @@ class Nic:
         self._link = LinkHistory()
         self.link: Link | None = None  # as it was when the newest window closed; until somebody takes it
 
-    def add(self, records: Sequence[NicSamples], received_time_ns: int) -> tuple[list[NicWindow], list[Octets]]:
+    def add(
+        self, records: Sequence[NicSamples], received_time_ns: int, *, into_totals: bool = True
+    ) -> tuple[list[NicWindow], list[Octets]]:
         """Adds the records of one batch; gives back the windows they touched and the octets they show."""
+        oldest_ns = received_time_ns - YOUNG_NS if into_totals else NEVER_NS  # of what counts into totals
         new = [record for record in records if self._is_new(record)]
         touched: dict[int, NicWindow] = {}
         for record in new:
@@ -58,7 +65,7 @@ class Nic:
                 continue  # by core: stays in the log
             times: list[int] = np.asarray(record.tick_times_ns).tolist()
             ends = _window_ends(times)
-            windows = self._count(record, times, ends, touched, young=received_time_ns - times[-1] <= YOUNG_NS)
+            windows = self._count(record, times, ends, touched, young=times[-1] >= oldest_ns)
             if normalised(record.counter_source) == COUNTER_SOURCE_NETDEV:
                 self.speed_bps, self.kind = record.speed_bps, record.kind
                 self.driver, self.coverage = record.driver, record.coverage
@@ -69,7 +76,7 @@ class Nic:
                     before = end
         doubts = self._meter.doubts
         steps = self._meter.add(new)
-        self._add_steps(steps, touched, received_time_ns)
+        self._add_steps(steps, touched, oldest_ns)
         if self._meter.doubts > doubts and touched:
             touched[max(touched)].resets += self._meter.doubts - doubts
             self.resets += self._meter.doubts - doubts
@@ -97,12 +104,12 @@ class Nic:
             touched[start] = closed if late and closed is not None else self._window
         return touched[start]
 
-    def _add_steps(self, steps: Iterable[Octets], touched: dict[int, NicWindow], received_time_ns: int) -> None:
+    def _add_steps(self, steps: Iterable[Octets], touched: dict[int, NicWindow], oldest_ns: int) -> None:
         window: NicWindow | None = None
         end_ns = 0  # of that window
         for step in steps:
             time_ns, span_ns, received, sent = step
-            if received_time_ns - time_ns <= YOUNG_NS:
+            if time_ns >= oldest_ns:
                 self.totals[RECEIVE] += received or 0
                 self.totals[TRANSMIT] += sent or 0
             if span_ns > MAX_GAP_NS:
@@ -192,24 +199,24 @@ class Nic:
         """Table row of a window."""
         return window.values(self.node, self.nic, self.kind)
 
-    def encode(self) -> str:
-        """What the next record goes on from."""
-        return dump([
+    def encode(self) -> list[Any]:
+        """What the next record goes on from, as JSON knows it."""
+        return [
             self.speed_bps, self.kind, self.resets, self._has_port,
             {key: source.encode() for key, source in self._sources.items()},
             [window and window.encode() for window in (self._window, self._closed)],
             self._meter.encode(), self._seconds.encode(), self._link.encode(),
-        ])  # fmt: skip
+        ]  # fmt: skip
 
     def encode_meter(self) -> str:
         """Its meter alone."""
         return dump(self._meter.encode())
 
     @staticmethod
-    def decode(node: str, nic: str, text: str) -> "Nic":
+    def decode(node: str, nic: str, state: Sequence[Any]) -> "Nic":
         """The NIC again; totals begin anew with the process."""
         found = Nic(node, nic)
-        found.speed_bps, found.kind, found.resets, found._has_port, *more = json.loads(text)
+        found.speed_bps, found.kind, found.resets, found._has_port, *more = state
         sources, windows, meter, seconds, link = more
         found._sources = {key: Source.decode(source) for key, source in sources.items()}
         found._window, found._closed = (NicWindow(*window) if window else None for window in windows)
@@ -250,13 +257,25 @@ def _key(record: NicSamples) -> str:
     return f"{normalised(record.counter_source)} {record.device}"
 
 
+def _by_nic(records: Iterable[NicSamples]) -> dict[Key, list[NicSamples]]:
+    found: dict[Key, list[NicSamples]] = {}
+    for record in records:
+        found.setdefault((record.node, record.nic), []).append(record)
+    return found
+
+
 class Nics:
     """All NICs, and the table rows that changed."""
 
     def __init__(self, states: Sequence[Mapping[str, str]] = ()) -> None:
-        self._nics = {(row["node"], row["nic"]): Nic.decode(row["node"], row["nic"], row["state"]) for row in states}
+        self._nics: dict[Key, Nic] = {}
+        self._saved: dict[Key, int] = {}  # position in the log through which the stored state goes
+        for row in states:
+            key = (row["node"], row["nic"])
+            self._saved[key], *state = json.loads(row["state"])
+            self._nics[key] = Nic.decode(*key, state)
+        self._unsaved: dict[Key, tuple[int, int]] = {}  # position and receipt of the first batch not written
         self._windows: dict[tuple[int, str, str], NicWindow] = {}  # by start, node and NIC
-        self._changed: set[tuple[str, str]] = set()
         self._links: list[Link] = []  # as they were when a window closed
 
     def add(self, records: Iterable[NicSamples], received_time_ns: int) -> list[tuple[str, str, list[Octets]]]:
@@ -265,18 +284,16 @@ class Nics:
         Returns:
             Node, NIC and what it carried between reads, in order of time: the input of the burst detector.
         """
-        by_nic: dict[tuple[str, str], list[NicSamples]] = {}
-        for record in records:
-            by_nic.setdefault((record.node, record.nic), []).append(record)
         carried = []
-        for key, own in by_nic.items():
+        for key, own in _by_nic(records).items():
             nic = self._nics.get(key)
             if nic is None:
                 nic = self._nics[key] = Nic(*key)
             windows, steps = nic.add(own, received_time_ns)
             for window in windows:
                 self._windows[window.start_time_ns, *key] = window
-                self._changed.add(key)
+            if windows and key not in self._unsaved:
+                self._unsaved[key] = (own[0].source.position, received_time_ns)
             if nic.link is not None:
                 if nic.nic:  # the host has none
                     self._links.append(nic.link)
@@ -285,19 +302,47 @@ class Nics:
                 carried.append((*key, steps))
         return carried
 
+    def add_again(self, records: Iterable[NicSamples], received_time_ns: int) -> None:
+        """Adds a batch that was added before a restart, as far as the state that came of it was not written.
+
+        What followed from it was: rows, incidents, bursts. Totals begin anew with the process.
+        """
+        for key, own in _by_nic(records).items():
+            if own[0].source.position <= self._saved.get(key, 0):
+                continue
+            nic = self._nics.setdefault(key, Nic(*key))
+            windows, _ = nic.add(own, received_time_ns, into_totals=False)
+            if windows:
+                self._unsaved.setdefault(key, (own[0].source.position, received_time_ns))
+            nic.link = None
+
     def meter(self, node: str, nic: str) -> str:
         """State of a NIC's meter, for who reads a part of the log again."""
         return self._nics[node, nic].encode_meter()
 
-    def take_changed(self) -> tuple[list[Values], list[Values]]:
-        """Rows of ``nics`` and of ``nic_windows`` that changed since last asked."""
-        states = [
-            {"node": node, "nic": nic, "state": self._nics[node, nic].encode()} for node, nic in sorted(self._changed)
-        ]
+    def take_windows(self) -> list[Values]:
+        """Rows of ``nic_windows`` that changed since last asked."""
         windows = [self._nics[node, nic].window_values(window) for (_, node, nic), window in self._windows.items()]
-        self._changed.clear()
         self._windows.clear()
-        return states, windows
+        return windows
+
+    def take_states(self, position: int, received_ns: int) -> list[Values]:
+        """Rows of ``nics`` that are due to be written, all entries through ``position`` taken in.
+
+        A state is as large as all that its NIC counts, and changes with every batch: it is written once a minute, and
+        after a restart the log is read again from ``safe_position``.
+        """
+        due = [key for key, (_, first_ns) in self._unsaved.items() if received_ns - first_ns >= SAVE_AFTER_NS]
+        for key in due:
+            del self._unsaved[key]
+            self._saved[key] = position
+        return [
+            {"node": key[0], "nic": key[1], "state": dump([position, *self._nics[key].encode()])} for key in sorted(due)
+        ]
+
+    def safe_position(self, position: int) -> int:
+        """Behind which the log must be read again after a restart."""
+        return min((first - 1 for first, _ in self._unsaved.values()), default=position)
 
     def take_links(self) -> list[Link]:
         """Links of NICs of which a window has closed since last asked."""

@@ -60,6 +60,7 @@ from collector.store.way_rows import path_mtu_values, route_change_values, route
 from collector.store.writer import Transaction
 
 THROUGHPUT = frozenset({PROTOCOL_TCP_THROUGHPUT, PROTOCOL_UDP_THROUGHPUT})
+FAULT = "analysis_fault"  # why an entry is quarantined that cannot be taken in
 LABELLED_NS = 25 * 3600 * SECOND  # loads are known this far back
 
 
@@ -136,7 +137,8 @@ class Fold:
         self._judge(tx, new_second=parts.position.received_ns // SECOND > second_before)
 
     def apply_again(self, entry: LogEntry) -> None:
-        """Fills open windows from an entry that was taken in before a restart; everything else is in the store."""
+        """Takes in again what an entry from before a restart did to states that were not written: windows that are
+        open, NICs, bursts. Everything else is in the store."""
         parts = self.parts
         if entry.batch_class == BATCH_CLASS_CONTROL or entry.quarantine:
             return
@@ -146,6 +148,7 @@ class Fold:
         decoded = decode(entry, parts.definitions)
         counted = admission.counters(decoded.nics, entry.received_time_ns).nics
         if decoded.batch is not None and counted:
+            parts.nics.add_again(counted, entry.received_time_ns)
             parts.bursts.add_again(counted, entry.received_time_ns, decoded.batch.clock_error_bound_ns)
         records = decoded.round_trips
         for samples in admission.round_trips(parts.network.paths, records, entry.received_time_ns).round_trips:
@@ -154,7 +157,7 @@ class Fold:
     def refuse(self, tx: Transaction, entry: LogEntry, reason: str) -> None:
         """Passes over an entry that cannot be taken in, and keeps that in view."""
         source = Source(entry.agent_id, entry.chain_id, entry.batch_class, entry.seq, -1, entry.position)
-        self._quarantine(tx, [Quarantined(source, "analysis_fault", reason[:500])])
+        self._quarantine(tx, [Quarantined(source, FAULT, reason[:500])])
         self.parts.position.position = entry.position
 
     def resume(self, tx: Transaction, now_ns: int) -> None:

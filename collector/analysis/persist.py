@@ -14,7 +14,7 @@ from collector.analysis.counters import Nics
 from collector.analysis.doubts import KEPT_NS as DOUBTS_KEPT_NS
 from collector.analysis.doubts import Doubts
 from collector.analysis.elements import Topology
-from collector.analysis.fold import THROUGHPUT, Parts, Position
+from collector.analysis.fold import FAULT, THROUGHPUT, Parts, Position
 from collector.analysis.incidents import Book
 from collector.analysis.judge import RULES, Network
 from collector.analysis.loading import Loading
@@ -52,7 +52,7 @@ from collector.store.rows import (
 from collector.store.writer import Transaction
 
 # Rises with every change that makes other rows or verdicts of the same log: the store is then made anew.
-VERSION = 20
+VERSION = 21
 IN_MEMORY_NS = 150 * SECOND  # behind what was judged last
 
 
@@ -168,6 +168,13 @@ def load(tx: Transaction, config: Config, stored: StoredRounds) -> tuple[Parts, 
     return parts, int(meta.get("safe_position", position.position))
 
 
+def passed_over(tx: Transaction, from_position: int) -> frozenset[int]:
+    """Entries behind a position that analysis has failed on, and that stay out when the log is read again."""
+    table = tables.quarantine
+    of_analysis = (table.c.position > from_position) & (table.c.reason == FAULT)
+    return frozenset(row["position"] for row in tx.all(table, of_analysis))
+
+
 def take_up_judging(tx: Transaction, parts: Parts) -> None:
     """Sets the judge where it stood; after open windows are filled again."""
     parts.bursts.taken_up()
@@ -181,7 +188,7 @@ def take_up_judging(tx: Transaction, parts: Parts) -> None:
 
 def save(tx: Transaction, parts: Parts, outbox: Outbox) -> None:
     """Writes what the step changed, and the position it brings the store to."""
-    windows, (nics, nic_windows) = parts.network.rounds.take_changed(), parts.nics.take_changed()
+    windows, nic_windows = parts.network.rounds.take_changed(), parts.nics.take_windows()
     attempts, paths, agents = parts.attempts.take_changed(), parts.network.paths, parts.agents.take_changed()
     outbox.note(
         tx,
@@ -209,7 +216,7 @@ def save(tx: Transaction, parts: Parts, outbox: Outbox) -> None:
     )
     tx.put(tables.round_trip_windows, [window_values(stored) for stored in windows])
     tx.put(tables.one_way_delays, [one_way_window_values(row) for row in parts.one_ways.take_changed()])
-    tx.put(tables.nics, nics)
+    tx.put(tables.nics, parts.nics.take_states(parts.position.position, parts.position.received_ns))
     tx.put(tables.nic_windows, nic_windows)
     tx.put(
         tables.swings,
@@ -245,7 +252,7 @@ def save(tx: Transaction, parts: Parts, outbox: Outbox) -> None:
 def _safe_position(parts: Parts) -> int:
     """Behind which the log must be read again: for open windows, and for NICs whose state is not written yet."""
     position = parts.position.position
-    return min(parts.network.rounds.safe_position(position), parts.bursts.safe_position(position))
+    return min(part.safe_position(position) for part in (parts.network.rounds, parts.nics, parts.bursts))
 
 
 def tidy(tx: Transaction, parts: Parts) -> None:

@@ -242,10 +242,11 @@ class Runner:
             self._outbox.take_up(tx)
             parts, again_from = persist.load(tx, self._config, self._stored)
             fold = Fold(parts)
+            passed_over = persist.passed_over(tx, again_from)
             while again_from < parts.position.position:
                 entries = self._log.read(again_from, STEP_ENTRIES)
                 for entry in entries:
-                    if entry.position <= parts.position.position:
+                    if entry.position <= parts.position.position and entry.position not in passed_over:
                         fold.apply_again(entry)
                 again_from = entries[-1].position if entries else parts.position.position
             persist.take_up_judging(tx, parts)

@@ -40,7 +40,7 @@ def test_case_48_the_peak_stands_beside_the_mean() -> None:
     per_second = [12_500_000_000 if 20 <= second < 25 else 0 for second in range(60)]
     nics = Nics()
     nics.add([samples([0, *np.cumsum(per_second).tolist()], speed_bps=10**11)], T0 + 61 * SECOND)
-    _, windows = nics.take_changed()
+    windows = nics.take_windows()
     loudest = max(windows, key=lambda row: row["receive_peak_bytes_per_second"] or 0)
     assert loudest["receive_peak_bytes_per_second"] == 12.5e9
     assert sum(row["receive_bytes"] for row in windows if row["receive_bytes"]) == 5 * 12_500_000_000
@@ -52,13 +52,41 @@ def test_records_join_without_losing_the_step_between(cut: int) -> None:
     whole, parts = Nics(), Nics()
     whole.add([samples(counter)], T0)
     parts.add([samples(counter[:cut])], T0)
-    states, _ = parts.take_changed()
-    again = Nics(states)  # and a restart in between
+    again = Nics(parts.take_states(1, T0 + 60 * SECOND))  # and a restart in between
     again.add([samples(counter[cut:], start_s=cut)], T0)
     assert again.statuses()[0].counters == whole.statuses()[0].counters
-    both = {row["start_time_ns"]: row for row in whole.take_changed()[1]}
-    for row in again.take_changed()[1]:
+    both = {row["start_time_ns"]: row for row in whole.take_windows()}
+    for row in again.take_windows():
         assert row == both[row["start_time_ns"]]
+
+
+def test_a_state_is_written_once_a_minute_and_what_came_since_is_read_again() -> None:
+    counter = [second * 1000 for second in range(31)]
+    batches = [
+        replace(samples(counter[start : start + 10], start_s=start), source=replace(SOURCE, position=1 + start // 10))
+        for start in (0, 10, 20)
+    ]
+    whole = Nics()
+    for batch in batches:
+        whole.add([batch], T0)
+    parts = Nics()
+    parts.add(batches[:1], T0)
+    assert parts.take_states(1, T0 + 59 * SECOND) == []
+    assert parts.safe_position(1) == 0
+    states = parts.take_states(1, T0 + 60 * SECOND)
+    assert parts.safe_position(1) == 1
+    parts.add(batches[1:2], T0 + 61 * SECOND)
+    assert parts.safe_position(2) == 1  # read again from here
+    again = Nics(states)
+    for batch in batches[:2]:
+        again.add_again([batch], T0 + 61 * SECOND)
+    assert again.take_windows() == []  # what followed is in the store, incidents too
+    assert again.take_links() == []
+    assert again.safe_position(2) == 1
+    assert again.statuses()[0].receive_bytes_total == 0  # totals begin anew with the process
+    again.add(batches[2:], T0 + 62 * SECOND)
+    newest = {row["start_time_ns"]: row for row in whole.take_windows()}
+    assert again.take_windows() == [newest[max(newest)]]
 
 
 def test_a_repeated_record_changes_nothing() -> None:
@@ -109,7 +137,8 @@ def test_counts_of_a_window_are_named_once_for_all_drivers_and_nothing_is_counte
     )
     nics = Nics()
     nics.add([port, driver], T0 + 3 * SECOND)
-    states, (window,) = nics.take_changed()
+    (window,) = nics.take_windows()
+    states = nics.take_states(1, T0 + 63 * SECOND)
     assert json.loads(window["counts"]) == {
         "rdma_transmit_bytes": 80, "out_of_sequence": 4, "receive_pause_us": 500_100, "receive_discards": 2
     }  # fmt: skip
@@ -117,7 +146,7 @@ def test_counts_of_a_window_are_named_once_for_all_drivers_and_nothing_is_counte
     assert window["transmit_pause_ratio"] is None
     again = Nics(states)
     again.add([record({"rx_discards_phy": [10]}, start_s=3, source=COUNTER_SOURCE_ETHTOOL, driver="mlx5_core")], T0)
-    _, (window,) = again.take_changed()
+    (window,) = again.take_windows()
     assert json.loads(window["counts"])["receive_discards"] == 3
 
 
@@ -125,7 +154,7 @@ def test_the_host_has_counts_and_is_no_nic() -> None:
     nics = Nics()
     told = record({"Tcp.OutSegs": [5, 105], "Tcp.RetransSegs": [1, 3]}, nic="", source=COUNTER_SOURCE_TCP)
     nics.add([told], T0 + 2 * SECOND)
-    _, (window,) = nics.take_changed()
+    (window,) = nics.take_windows()
     assert (window["nic"], json.loads(window["counts"])) == (
         "", {"tcp_segments_sent": 100, "tcp_segments_retransmitted": 2}
     )  # fmt: skip

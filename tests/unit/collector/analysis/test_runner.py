@@ -430,6 +430,33 @@ def test_an_entry_that_cannot_be_taken_in_costs_only_itself(
     assert bench.runner.snapshot.step_errors == 4
 
 
+def test_an_entry_that_was_passed_over_stays_out_when_the_log_is_read_again(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = fleet_config()
+    log = MeasuredLog(config)
+    log.pass_time(60)
+    bench = make_bench(log, config)
+    apply, poison = Fold.apply, len(log.entries) - 2
+
+    def failing(self: Fold, tx: Transaction, entry: LogEntry) -> None:
+        if entry.position == poison:
+            raise ZeroDivisionError
+        apply(self, tx, entry)
+
+    monkeypatch.setattr(Fold, "apply", failing)
+    monkeypatch.setattr("collector.analysis.runner.STEP_ENTRIES", 16)
+    for _ in range(3 * len(log.entries)):
+        bench.runner.attempt()
+    assert bench.runner.snapshot.quarantined == {"analysis_fault": 1}
+    read_again: list[int] = []
+    monkeypatch.setattr(Fold, "apply_again", lambda self, entry: read_again.append(entry.position))
+    bench.restart()
+    bench.runner.step()
+    assert poison - 1 in read_again
+    assert poison not in read_again
+
+
 def test_a_rule_that_fails_is_counted_and_the_others_go_on(
     make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

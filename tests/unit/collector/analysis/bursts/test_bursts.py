@@ -10,6 +10,7 @@ from bandwitness.v1.plan_pb2 import WINDOW_KIND_PEAK
 from collector.analysis import runner
 from collector.config import Config, Rules, SilentRule
 from collector.model import Burst, ClusterBurst
+from collector.store import tables
 from tests.fakes.analysis_bench import ALWAYS, Bench, MakeBench
 from tests.fakes.batches import START_NS
 from tests.fakes.measured_log import SECOND, MeasuredLog, fleet_config, planned_slot
@@ -185,7 +186,9 @@ def story() -> MeasuredLog:
 
 
 def rows(bench: Bench) -> list[object]:
-    return [*clusters(bench), *of_nics(bench)]
+    with bench.store.transaction() as tx:
+        windows = tx.all(tables.nic_windows, order_by=tables.nic_windows.c.start_time_ns)
+    return [*clusters(bench), *of_nics(bench), *windows]
 
 
 def test_portions_and_restarts_give_the_same_rows(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
