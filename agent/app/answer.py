@@ -12,6 +12,8 @@ from bandwitness import VERSION
 from bandwitness.chain import Tip
 from bandwitness.v1.plan_pb2 import Plan
 
+MARKS_SHOWN = 8  # anybody on the host may open a thousand
+
 
 def answer(
     status: Status,
@@ -29,7 +31,8 @@ def answer(
         "version": VERSION,
         "time": rfc3339(status.time_ns),
         "tests": "allowed" if hold is None else hold.detail,
-        "marks": [str(mark) for mark in marks],
+        "marks": [str(mark) for mark in marks[:MARKS_SHOWN]]
+        + ([f"and {len(marks) - MARKS_SHOWN} more"] if len(marks) > MARKS_SHOWN else []),
         "plan": None
         if plan is None
         else {

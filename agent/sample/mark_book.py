@@ -8,9 +8,10 @@ from agent.sample.mark_datagram import BEGIN, Said
 SECOND = 1_000_000_000
 DEFAULT_EXPIRY_NS = 1800 * SECOND
 MAX_OPEN = 1024
-# Eight ranks that begin and end a save at once are 16 marks; what a user sends beyond these rates is noise.
-USER_BURST, USER_RATE_PER_S = 256, 8
-ALL_BURST, ALL_RATE_PER_S = 1024, 64
+# Eight ranks that begin and end a save at once are 16 marks; what a user sends beyond these rates is noise. Each mark
+# that is taken is kept for ever, so the rates are also what anybody on the host can fill of the collector's disk.
+USER_BURST, USER_RATE_PER_S = 256, 2
+ALL_BURST, ALL_RATE_PER_S = 1024, 16
 MAX_USERS = 64
 
 

@@ -12,8 +12,10 @@ from collector.export.queries import Cursor, From, Limit, To, answer, span_of
 from collector.export.views import BadQueryError
 from collector.model import Burst, BurstEvent, BurstScore, ClusterBurst, MarkRow, SeriesPoint
 
-Series = Callable[[str, str, int, int, int], tuple[list[SeriesPoint], bool]]
+Series = Callable[[str, str, int, int, int], tuple[list[SeriesPoint], "int | None"]]
+"""Node, NIC, ``[from, to)``, how many at most -> points, and the time behind which to go on, None at the end."""
 HOUR_NS = 3_600 * 1_000_000_000
+MOST_MARKS = 50_000  # of one score
 
 
 class Bursts(Protocol):
@@ -22,19 +24,24 @@ class Bursts(Protocol):
     def burst_events(self, from_ns: int, to_ns: int, active_only: bool) -> Sequence[BurstEvent]: ...
     def cluster_bursts(self, from_ns: int, to_ns: int) -> Sequence[ClusterBurst]: ...
     def bursts(self, from_ns: int, to_ns: int) -> Sequence[Burst]: ...
-    def marks(self, from_ns: int, to_ns: int) -> Sequence[MarkRow]: ...
+    def marks(
+        self, from_ns: int, to_ns: int, after: tuple[int, int, int] = ..., limit: int | None = None
+    ) -> Sequence[MarkRow]: ...
 
 
-def no_series(_: str, __: str, ___: int, ____: int, _____: int) -> tuple[list[SeriesPoint], bool]:
+def no_series(_: str, __: str, ___: int, ____: int, _____: int) -> tuple[list[SeriesPoint], int | None]:
     """Where there is no log."""
-    return [], False
+    return [], None
 
 
 def _score(reader: Bursts, from_ns: int, to_ns: int) -> BurstScore:
     """Of bursts that started in the stretch."""
     clusters = [one for one in reader.cluster_bursts(from_ns, to_ns) if one.start_time_ns >= from_ns]
     single = [one for one in reader.bursts(from_ns, to_ns) if one.start_time_ns >= from_ns]
-    return score(clusters, single, reader.marks(from_ns, to_ns))
+    marks = reader.marks(from_ns, to_ns, limit=MOST_MARKS + 1)
+    if len(marks) > MOST_MARKS:
+        raise BadQueryError(f"from: trainers said more than {MOST_MARKS} things in that stretch, ask for a shorter one")
+    return score(clusters, single, marks)
 
 
 def add_bursts(app: FastAPI, reader: Bursts, series: Series) -> None:
@@ -74,13 +81,10 @@ def add_bursts(app: FastAPI, reader: Bursts, series: Series) -> None:
         limit: Limit = views.DEFAULT_PAGE,
     ) -> dict[str, Any]:
         """What a NIC carried between any two reads in `[from, to)`, as fine as the log has it. By default the last
-        hour."""
+        hour. Where much of the log must be read for few points an answer ends early: go on with its `next`."""
         from_ns, to_ns = span_of(from_, to, back_ns=HOUR_NS)
         if cursor is not None:
-            behind = views.read_cursor(cursor)
-            if not (behind.isascii() and behind.isdigit()):
-                raise BadQueryError("cursor: not one that an answer of this API held in next")
-            from_ns = max(from_ns, int(behind) + 1)
-        points, more = await run_in_threadpool(series, node, nic, from_ns, to_ns, limit)
-        following = views.make_cursor(f"{points[-1].time_ns:020d}") if more else None
+            from_ns = max(from_ns, views.read_time_cursor(cursor) + 1)
+        points, behind_ns = await run_in_threadpool(series, node, nic, from_ns, to_ns, limit)
+        following = None if behind_ns is None else views.make_time_cursor(behind_ns)
         return {"items": [views.item(point) for point in points], "next": following}

@@ -46,7 +46,9 @@ class Reader(Bursts, Measured, Pauses, Ways, Protocol):
     def lane_bursts(self, from_ns: int, to_ns: int) -> Sequence[LaneBurst]: ...
     @property
     def lanes(self) -> Sequence[tuple[str, str]]: ...
-    def marks(self, from_ns: int, to_ns: int) -> Sequence[MarkRow]: ...
+    def marks(
+        self, from_ns: int, to_ns: int, after: tuple[int, int, int] = ..., limit: int | None = None
+    ) -> Sequence[MarkRow]: ...
     def timetable(self, from_ns: int, to_ns: int) -> Sequence[Attempt]: ...
     def accounting(self, from_ns: int, to_ns: int) -> Sequence[AccountingRow]: ...
 
@@ -171,6 +173,11 @@ def _add_present(app: FastAPI, sources: Sources) -> None:
         )
 
 
+def _mark_behind(cursor: str) -> tuple[int, int, int]:
+    time_ns, position, index = views.read_numbers_cursor(cursor, 3)
+    return time_ns, position, index
+
+
 def _add_past(app: FastAPI, reader: Reader) -> None:
     """What happened, or is planned, over a stretch of time."""
 
@@ -210,12 +217,18 @@ def _add_past(app: FastAPI, reader: Reader) -> None:
     ) -> dict[str, Any]:
         """What trainers told their agents in `[from, to)`: checkpoints and the like that began or ended."""
         span = span_of(from_, to)
-        return await answer(
-            lambda: reader.marks(*span),
-            lambda row: f"{row.time_ns:020d} {row.source.position:020d} {row.source.record_index:06d}",
-            cursor,
-            limit,
-        )
+        after = (0, 0, -1) if cursor is None else _mark_behind(cursor)
+
+        def work() -> dict[str, Any]:
+            rows = reader.marks(*span, after, limit + 1)
+            last = rows[limit - 1] if len(rows) > limit else None
+            following = None if last is None else f"{last.time_ns} {last.source.position} {last.source.record_index}"
+            return {
+                "items": [views.item(row) for row in rows[:limit]],
+                "next": None if following is None else views.make_cursor(following),
+            }
+
+        return await run_in_threadpool(work)
 
     @app.get("/api/v1/timetable")
     async def timetable(

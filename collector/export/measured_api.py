@@ -41,9 +41,9 @@ def add_measured(app: FastAPI, reader: Measured, topology: Topology | None) -> N
         from_ns, to_ns = span_of(from_, to, back_ns=HOUR_NS)
 
         def work() -> dict[str, Any]:
-            begin_ns = from_ns if cursor is None else max(from_ns, _behind(cursor))
+            begin_ns = from_ns if cursor is None else max(from_ns, views.read_time_cursor(cursor) + 1)
             rows = reader.round_trips(int(path, 16), begin_ns, to_ns, limit + 1)
-            following = views.make_cursor(str(rows[limit - 1].start_time_ns)) if len(rows) > limit else None
+            following = views.make_time_cursor(rows[limit - 1].start_time_ns) if len(rows) > limit else None
             return {"items": [views.item(row) for row in rows[:limit]], "next": following}
 
         return await run_in_threadpool(work)
@@ -81,10 +81,3 @@ def add_measured(app: FastAPI, reader: Measured, topology: Topology | None) -> N
             return by_carrier.with_hops(topology, statuses, reader.target_hops())
 
         return await answer(read, lambda row: f"{row.site} {row.carrier} {row.protocol}", cursor, limit)
-
-
-def _behind(cursor: str) -> int:
-    text = views.read_cursor(cursor)
-    if not text.isdecimal() or len(text) > 19:
-        raise BadQueryError("cursor: not one that an answer of this API held in next")
-    return int(text) + 1

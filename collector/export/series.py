@@ -1,6 +1,6 @@
 """What a NIC carried, read by read, for any stretch of time that the log still has."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from bandwitness.v1.record_pb2 import BATCH_CLASS_TELEMETRY
@@ -30,31 +30,34 @@ class NicSeries:
         """``counter_sets`` gives the definitions known so far: agents repeat theirs only once a day."""
         self._log, self._counter_sets = log, counter_sets
 
-    def __call__(self, node: str, nic: str, from_ns: int, to_ns: int, limit: int) -> tuple[list[SeriesPoint], bool]:
-        """The first ``limit`` points whose read lies in ``[from, to)``, and whether there are more."""
+    def __call__(
+        self, node: str, nic: str, from_ns: int, to_ns: int, limit: int
+    ) -> tuple[list[SeriesPoint], int | None]:
+        """The first ``limit`` points whose read lies in ``[from, to)``, and the time behind which there may be more;
+        None where there are not. There may be more, too, where ``MOST_ENTRIES`` did not reach the end."""
         points: list[SeriesPoint] = []
-        for step in self._steps(node, nic, from_ns - BACK_NS, to_ns):
-            if from_ns <= step.end_time_ns < to_ns:
-                if len(points) == limit:
-                    return points, True
-                points.append(_point(step))
-        return points, False
-
-    def _steps(self, node: str, nic: str, from_ns: int, to_ns: int) -> Iterator[Octets]:
         meter, definitions = Meter(), Definitions(self._counter_sets())
-        for entry in self._entries(node, from_ns, to_ns):
-            yield from meter.add(one for one in decode(entry, definitions).nics if one.nic == nic)
-
-    def _entries(self, node: str, from_ns: int, to_ns: int) -> Iterator[LogEntry]:
-        """Of event times from a time on; until a batch begins behind the end."""
         after: tuple[int, int] | None = (0, 0)
-        read = 0
-        while after is not None and read < MOST_ENTRIES:
-            found, after = self._log.of_events(node, BATCH_CLASS_TELEMETRY, (from_ns, to_ns + HELD_NS), after, ENTRIES)
-            yield from found
+        read, reached_ns = 0, from_ns
+        span = (from_ns - BACK_NS, to_ns + HELD_NS)
+        while after is not None and after[0] <= to_ns + BACK_NS:
+            if read >= MOST_ENTRIES:
+                return points, reached_ns
+            found, after = self._log.of_events(node, BATCH_CLASS_TELEMETRY, span, after, ENTRIES)
+            for step in _steps(meter, definitions, found, nic):
+                if from_ns <= step.end_time_ns < to_ns:
+                    if len(points) == limit:
+                        return points, points[-1].time_ns
+                    points.append(_point(step))
             read += len(found)
-            if after is not None and after[0] > to_ns + BACK_NS:
-                return
+            if after is not None:
+                reached_ns = points[-1].time_ns if points else max(reached_ns, after[0])
+        return points, None
+
+
+def _steps(meter: Meter, definitions: Definitions, entries: Iterable[LogEntry], nic: str) -> Iterator[Octets]:
+    for entry in entries:
+        yield from meter.add(one for one in decode(entry, definitions).nics if one.nic == nic)
 
 
 def _point(step: Octets) -> SeriesPoint:

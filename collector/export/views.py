@@ -46,7 +46,12 @@ _ENUMS: Mapping[str, tuple[Any, str]] = {
     "reason": (GapReason, "GAP_REASON_"),  # a slot's reason is text
 }
 _IDS = {"path_id", "profile_id"}
-_LAST_NS = (1 << 63) - 1  # what the store can hold; in the year 2262
+# In the year 2262, and a month less than what the store and the log's index can hold: questions reach a little beyond
+# what they were asked.
+_LAST_NS = (1 << 63) - 1 - 30 * 86_400 * 1_000_000_000
+
+
+_NO_CURSOR = "cursor: not one that an answer of this API held in next"
 
 
 class BadQueryError(ValueError):
@@ -179,4 +184,33 @@ def read_cursor(cursor: str) -> str:
     try:
         return base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
-        raise BadQueryError("cursor: not one that an answer of this API held in next") from None
+        raise BadQueryError(_NO_CURSOR) from None
+
+
+def make_time_cursor(time_ns: int) -> str:
+    """A place in an order by time alone: behind this one."""
+    return make_cursor(str(time_ns))
+
+
+def read_time_cursor(cursor: str) -> int:
+    """The time again.
+
+    Raises:
+        BadQueryError: not one that ``make_time_cursor`` made.
+    """
+    return read_numbers_cursor(cursor, 1)[0]
+
+
+def read_numbers_cursor(cursor: str, count: int) -> list[int]:
+    """A place that is so many numbers from 0, with spaces between.
+
+    Raises:
+        BadQueryError: none such, or numbers that the store cannot hold.
+    """
+    texts = read_cursor(cursor).split(" ")
+    if len(texts) != count or not all(text.isascii() and text.isdigit() and len(text) <= 20 for text in texts):
+        raise BadQueryError(_NO_CURSOR)
+    numbers = [int(text) for text in texts]
+    if max(numbers) > _LAST_NS:
+        raise BadQueryError(_NO_CURSOR)
+    return numbers

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, select
+from sqlalchemy import ColumnElement, Select, select, tuple_
 
 from bandwitness.v1.record_pb2 import (
     PROTOCOL_TCP_THROUGHPUT,
@@ -201,15 +201,15 @@ class Reader:
         table = tables.tree_heads
         return [read_tree_head(row) for row in self._rows(select(table).order_by(table.c.position))]
 
-    def marks(self, from_ns: int, to_ns: int) -> list[MarkRow]:
-        """What trainers said in ``[from, to)``, oldest first."""
+    def marks(
+        self, from_ns: int, to_ns: int, after: tuple[int, int, int] = (0, 0, -1), limit: int | None = None
+    ) -> list[MarkRow]:
+        """What trainers said in ``[from, to)``, oldest first: the first ``limit`` behind ``after`` (time, position,
+        record index). Anybody on a host can say much, so not all of it is read for a page."""
         table = tables.marks
-        statement = (
-            select(table)
-            .where(table.c.time_ns >= from_ns, table.c.time_ns < to_ns)
-            .order_by(table.c.time_ns, table.c.position, table.c.record_index)
-        )
-        return [read_mark(row) for row in self._rows(statement)]
+        order = (table.c.time_ns, table.c.position, table.c.record_index)
+        inside = (table.c.time_ns >= max(from_ns, after[0]), table.c.time_ns < to_ns, tuple_(*order) > after)
+        return [read_mark(row) for row in self._rows(select(table).where(*inside).order_by(*order).limit(limit))]
 
     def cluster_bursts(self, from_ns: int, to_ns: int, active_only: bool = False) -> list[ClusterBurst]:
         """Cluster bursts that were on at some time in ``[from, to)``, oldest first."""

@@ -7,6 +7,7 @@ import pytest
 from bandwitness.settings import Duration
 from collector.analysis.runner import Runner
 from collector.config import Rules, SilentRule
+from collector.export import views
 from collector.export.series import NicSeries
 from collector.log import Log
 from collector.model import BurstEvent
@@ -63,8 +64,8 @@ async def test_a_series_is_what_was_counted_read_by_read(tmp_path: Path, from_s:
     log, reader = Log.open(tmp_path / "log"), Reader(tmp_path / "store.sqlite", CONFIG)
     series = NicSeries(log, reader.counter_sets)
     span = (START_NS + from_s * SECOND, START_NS + to_s * SECOND)
-    points, more = series("r1n1", "eth0", *span, 1000)
-    assert not more
+    points, behind_ns = series("r1n1", "eth0", *span, 1000)
+    assert behind_ns is None
     assert [point.time_ns for point in points] == [
         START_NS + at * SECOND for at in range(max(from_s, 2), to_s) if at <= 160
     ]
@@ -73,9 +74,35 @@ async def test_a_series_is_what_was_counted_read_by_read(tmp_path: Path, from_s:
         before, now = LINE.octets(at - 1), LINE.octets(at)
         assert (point.receive_bytes, point.transmit_bytes) == (now[0] - before[0], now[1] - before[1])
         assert point.transmit_bps == pytest.approx((now[1] - before[1]) * 8)
-    first, more = series("r1n1", "eth0", *span, 5)
-    assert (first, more) == (points[:5], True)
-    assert series("r1n1", "nowhere", *span, 5) == ([], False)
-    assert series("nobody", "eth0", *span, 5) == ([], False)
+    assert series("r1n1", "eth0", *span, 5) == (points[:5], points[4].time_ns)
+    assert series("r1n1", "nowhere", *span, 5) == ([], None)
+    assert series("nobody", "eth0", *span, 5) == ([], None)
+    last_ns = views.parse_time("to", "9999-12-31T00:00:00Z")
+    assert series("r1n1", "eth0", last_ns - 1, last_ns, 5) == ([], None)
+    log.close()
+    reader.close()
+
+
+@pytest.mark.parametrize("nic", ["eth0", "nowhere"])
+async def test_an_answer_that_reads_no_further_says_where_to_go_on(
+    tmp_path: Path, nic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await logged(tmp_path / "log")
+    drained(tmp_path / "log", tmp_path / "store.sqlite")
+    log, reader = Log.open(tmp_path / "log"), Reader(tmp_path / "store.sqlite", CONFIG)
+    series = NicSeries(log, reader.counter_sets)
+    from_ns, to_ns = START_NS, START_NS + 160 * SECOND
+    whole, _ = series("r1n1", nic, from_ns, to_ns, 1000)
+    monkeypatch.setattr("collector.export.series.ENTRIES", 2)
+    monkeypatch.setattr("collector.export.series.MOST_ENTRIES", 20)
+    parts, answers = [], 0
+    behind_ns: int | None = from_ns - 1
+    while behind_ns is not None:
+        answers += 1
+        assert answers < 50
+        points, behind_ns = series("r1n1", nic, behind_ns + 1, to_ns, 1000)
+        parts += points
+    assert parts == whole
+    assert answers > 3
     log.close()
     reader.close()

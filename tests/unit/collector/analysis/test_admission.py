@@ -294,6 +294,9 @@ def test_marks_are_kept_at_times_that_can_be_true(make_bench: MakeBench) -> None
         ("r1n1", now_ns - 5 * SECOND, pb.MARK_PHASE_BEGIN),
         ("r1n1", now_ns - SECOND, pb.MARK_PHASE_END),
     ]
+    behind = (found[0].time_ns, found[0].source.position, found[0].source.record_index)
+    assert bench.reader.marks(*ALWAYS, behind) == found[1:]
+    assert bench.reader.marks(*ALWAYS, limit=1) == found[:1]
     assert dict(found[0].labels) == {"a": "b"}
     assert found[0].source.agent_id == "r1n1"
     assert reasons(bench) == {"from_the_future", "too_old"}

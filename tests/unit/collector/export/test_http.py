@@ -8,6 +8,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO
+from collector.export import views
+from collector.export.burst_api import MOST_MARKS
 from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE
 from collector.export.http import Sources, create_app
 from collector.export.pause_api import PauseRefusedError
@@ -61,6 +63,7 @@ class Rows:
     def __init__(self) -> None:
         self.asked: list[tuple[object, ...]] = []
         self.fault: Exception | None = None
+        self.said = 1
 
     def nodes(self) -> Sequence[NodeRow]:
         return [NodeRow("a", "s", "r1", (A,), False, None, None, None, None, None, None, None, None)]
@@ -116,11 +119,17 @@ class Rows:
             for start in starts
         ][:limit]
 
-    def marks(self, from_ns: int, to_ns: int) -> Sequence[MarkRow]:
+    def marks(
+        self, from_ns: int, to_ns: int, after: tuple[int, int, int] = (0, 0, -1), limit: int | None = None
+    ) -> Sequence[MarkRow]:
         self.asked.append(("marks", from_ns, to_ns))
-        source = Source("a", bytes(16), 1, 7, 2, 40)
         labels = {"slurm_job_id": "77"}
-        return [MarkRow(source, "a", 10**18, None, 1, "checkpoint", "llm", 500, 2**30, 3, labels, 1000, 4242)]
+        said = [
+            MarkRow(source, "a", 10**18, None, 1, "checkpoint", "llm", 500, 2**30, 3, labels, 1000, 4242)
+            for source in (Source("a", bytes(16), 1, 7, index, 40) for index in range(2, 2 + self.said))
+            if (10**18, 40, source.record_index) > after
+        ]
+        return said[:limit]
 
     def cluster_bursts(self, from_ns: int, to_ns: int) -> Sequence[ClusterBurst]:
         self.asked.append(("cluster_bursts", from_ns, to_ns))
@@ -167,11 +176,12 @@ def client(rows: Rows) -> TestClient:
     return make(rows)
 
 
-def series(node: str, nic: str, from_ns: int, to_ns: int, limit: int) -> tuple[list[SeriesPoint], bool]:
+def series(node: str, nic: str, from_ns: int, to_ns: int, limit: int) -> tuple[list[SeriesPoint], int | None]:
     """A point each second for three seconds."""
     assert (node, nic) == ("a", "eth0")
     times = [time_ns for time_ns in range(T0, T0 + 3 * 10**9, 10**9) if from_ns <= time_ns < to_ns]
-    return [SeriesPoint(time_ns, 10**9, 1000, 10**6, 8e3, 8e6) for time_ns in times[:limit]], len(times) > limit
+    points = [SeriesPoint(time_ns, 10**9, 1000, 10**6, 8e3, 8e6) for time_ns in times[:limit]]
+    return points, points[-1].time_ns if len(times) > limit else None
 
 
 def make(
@@ -200,6 +210,9 @@ def test_a_path_mtu_shows_the_sizes_tried_and_a_change_what_was_before(client: T
     assert (change["change"], change["before"], change["after"]) == ("hop_count", "3", "4")
 
 
+HERE = "http://127.0.0.1:7480"
+
+
 def asking(rows: Rows, host: str = "127.0.0.1") -> TestClient:
     """A client from some address, to a collector that takes requests for traces."""
 
@@ -209,7 +222,7 @@ def asking(rows: Rows, host: str = "127.0.0.1") -> TestClient:
         return [{"request": "r", "path_id": f"{src}-{dst}", "protocol": "icmp_echo"}]
 
     sources = Sources(rows, lambda openmetrics: "", dict, lambda row: row, ask_trace=ask)
-    return TestClient(create_app(sources), raise_server_exceptions=False, client=(host, 50_000))
+    return TestClient(create_app(sources), HERE, raise_server_exceptions=False, client=(host, 50_000))
 
 
 def test_a_trace_can_be_asked_for_on_this_host(rows: Rows) -> None:
@@ -222,8 +235,18 @@ def test_a_trace_can_be_asked_for_on_this_host(rows: Rows) -> None:
 def test_a_trace_cannot_be_asked_for_from_elsewhere_or_by_a_web_page(rows: Rows, client: TestClient) -> None:
     query = {"src": "a", "dst": "b"}
     assert asking(rows, "192.0.2.7").post("/api/v1/traces", params=query).status_code == 403
-    page = asking(rows).post("/api/v1/traces", params=query, headers={"Origin": "http://example.org"})
-    assert page.status_code == 403
+    for header in (
+        {"Origin": "http://example.org"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Host": "evil.example"},  # which resolves to a loopback address by now
+        {"Host": "evil.example:7480"},
+        {"Host": "localhost.evil.example"},
+        {"Host": "192.0.2.7"},
+    ):
+        assert asking(rows).post("/api/v1/traces", params=query, headers=header).status_code == 403, header
+    for name in ("localhost:7480", "127.0.0.1", "[::1]:7480"):
+        assert asking(rows).post("/api/v1/traces", params=query, headers={"Host": name}).status_code == 202, name
     assert asking(rows).post("/api/v1/traces").status_code == 400
     assert client.post("/api/v1/traces", params=query).status_code == 403  # the test client's own name is no address
 
@@ -240,7 +263,7 @@ def switching(rows: Rows, host: str = "127.0.0.1") -> tuple[TestClient, list[tup
         return [{"site": site or "", "paused": paused}]
 
     sources = Sources(rows, lambda openmetrics: "", dict, lambda row: row, say_pause=say)
-    return TestClient(create_app(sources), raise_server_exceptions=False, client=(host, 50_000)), said
+    return TestClient(create_app(sources), HERE, raise_server_exceptions=False, client=(host, 50_000)), said
 
 
 def test_tests_can_be_paused_and_resumed_on_this_host(rows: Rows) -> None:
@@ -329,6 +352,12 @@ def test_accounting_names_every_outcome(client: TestClient) -> None:
         ("/api/v1/samples", 400, "bad_query"),
         ("/api/v1/samples?path=1", 400, "bad_query"),
         ("/api/v1/samples?path=00000000000000ff&cursor=eHg=", 400, "bad_query"),
+        (f"/api/v1/samples?path=00000000000000ff&cursor={views.make_cursor('9' * 19)}", 400, "bad_query"),
+        (f"/api/v1/series?node=a&nic=b&cursor={views.make_cursor('9' * 19)}", 400, "bad_query"),
+        (f"/api/v1/series?node=a&nic=b&cursor={views.make_cursor('9' * 700)}", 400, "bad_query"),
+        (f"/api/v1/series?node=a&nic=b&cursor={views.make_cursor('-1')}", 400, "bad_query"),
+        (f"/api/v1/marks?cursor={views.make_cursor('1')}", 400, "bad_query"),
+        (f"/api/v1/marks?cursor={views.make_cursor('1 2 ²')}", 400, "bad_query"),
         ("/api/v1/nothing", 404, "not_found"),
     ],
 )
@@ -338,6 +367,22 @@ def test_errors_have_one_shape(client: TestClient, url: str, status: int, code: 
     assert set(answer.json()) == {"error"}
     assert answer.json()["error"]["code"] == code
     assert answer.json()["error"]["message"]
+
+
+def test_marks_come_page_by_page_each_once(client: TestClient, rows: Rows) -> None:
+    rows.said = 5
+    seen, pages, cursor = 0, 0, None
+    while pages == 0 or cursor is not None:
+        query = {"from": "2001-01-01T00:00:00Z", "to": "2002-01-01T00:00:00Z", "limit": "2"}
+        answer = client.get("/api/v1/marks", params=query | ({"cursor": cursor} if cursor else {})).json()
+        seen, pages, cursor = seen + len(answer["items"]), pages + 1, answer["next"]
+    assert (seen, pages) == (5, 3)
+
+
+def test_a_score_over_more_marks_than_are_read_is_refused(client: TestClient, rows: Rows) -> None:
+    rows.said = MOST_MARKS + 1
+    refused = client.get("/api/v1/bursts/score")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad_query")
 
 
 def test_windows_of_a_path_come_page_by_page_each_once(client: TestClient, rows: Rows) -> None:
