@@ -29,6 +29,7 @@ from collector.config.schema import (
 from collector.config.target_check import address_of, target_faults
 from collector.config.witness_check import witness_faults
 
+MIN_SPEED_BPS = 1_000_000  # below, all that a NIC counts would be more than it can carry
 Faults = Iterator[tuple[Place, str]]
 
 
@@ -53,7 +54,11 @@ def faults(config: Config) -> Faults:
             yield (*place, "name"), "the collector bears this name already: each signs under its own"
         yield from _endpoints(place, node)
     yield from _doubled(list(_addresses(nodes)))
+    first = {node.name: place for place, node in nodes}
     for place, target in targets:
+        if target.name is not None and target.name in first:
+            clash = f"{target.name!r} is a node ({dotted(first[target.name])}): give the target a name of its own"
+            yield (*place, "name"), clash
         yield from _target(place, target, site_names, nodes)
     yield from _units(units, nodes)
     yield from measure_faults(config.measure)
@@ -222,6 +227,8 @@ def _endpoints(place: Place, node: Node) -> Faults:
 
 
 def _endpoint(place: Place, endpoint: EndpointConfig) -> Faults:
+    if endpoint.speed is not None and endpoint.speed < MIN_SPEED_BPS:
+        yield (*place, "speed"), f"expected at least 1M (leave it out where it is not known), found {endpoint.speed}"
     if endpoint.address is None:
         return
     address = address_of(endpoint.address)

@@ -27,6 +27,9 @@ Lane = Annotated[
     ),
 ]
 
+# Neither control characters nor what turns text around or hides in it: it ends up on terminals.
+_PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*\Z"
+
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
     """Files of the gRPC listener; without them only loopback, in plain text."""
@@ -211,7 +214,7 @@ class TargetConfig(msgspec.Struct, frozen=True, kw_only=True):
     name: Name
     address: str
     carrier: Annotated[
-        str, msgspec.Meta(max_length=64, pattern=r"^[^\x00-\x1f\x7f]*\Z", description="up to 64 printable characters")
+        str, msgspec.Meta(max_length=64, pattern=_PRINTABLE, description="up to 64 printable characters")
     ] = ""  # telecom, 中国电信 …: through whom it is reached
     site: Name | None = None  # probed from the nodes of this site; without it from all
     lane: Lane | None = None  # probed from this lane; without it from wan, else management, else the first

@@ -409,6 +409,13 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
 }
 
 
+def _harmless(shown: str) -> str:
+    """Words come from agents and from their peers' programs: what steers a terminal is not let through."""
+    if shown.isprintable():
+        return shown
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in shown)
+
+
 def build(resource: str, items: Sequence[Item]) -> Table:
     """The table of one resource."""
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -418,7 +425,7 @@ def build(resource: str, items: Sequence[Item]) -> Table:
     for column in columns:
         table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
     for item in items:
-        table.add_row(*(Text(column.value(item)) for column in columns))
+        table.add_row(*(Text(_harmless(column.value(item))) for column in columns))
     return table
 
 

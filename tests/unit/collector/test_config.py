@@ -238,3 +238,31 @@ def test_values_that_no_start_could_use_are_faults_at_their_key(key: str, value:
     assert fault.startswith(f"line 2:3 collector.{key}: ")
     assert message in fault
     assert len(fault) < 200
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("targets: [{name: NODE, address: 10.9.9.9}]", "is a node"),
+        ('targets: [{name: x, address: 10.9.9.9, carrier: "a\\x9b31m"}]', "printable characters"),
+        ('targets: [{name: x, address: 10.9.9.9, carrier: "a\\u202eb"}]', "printable characters"),
+    ],
+)
+def test_names_that_would_mislead_are_refused(more: str, message: str) -> None:
+    node = read_config(MINIMAL, "x").nodes[0].name
+    with pytest.raises(SettingsError, match=message):
+        read_config(f"{MINIMAL}\n{more.replace('NODE', node)}\n", "x")
+    assert read_config(f"{MINIMAL}\ntargets: [{{name: x, address: 10.9.9.9, carrier: 中国电信}}]\n", "x").targets
+
+
+@pytest.mark.parametrize(
+    ("speed", "good"), [("0", False), ("1", False), ("999999", False), ("1M", True), ("10G", True)]
+)
+def test_a_speed_that_nothing_could_stay_below_is_refused(speed: str, good: bool) -> None:
+    text = MINIMAL.replace("{nic: eth0,", f"{{nic: eth0, speed: {speed},", 1)
+    assert text != MINIMAL
+    if good:
+        assert read_config(text, "x").nodes[0].endpoints[0].speed
+    else:
+        with pytest.raises(SettingsError, match="speed: expected at least 1M"):
+            read_config(text, "x")

@@ -281,3 +281,21 @@ def test_a_carrier_shows_what_it_reaches() -> None:
     assert shown("carriers") == [
         ["s", "中国电信", "icmp_echo", "2 of 3", "10", "20.00 %", "7.0 ms", "–", "dns 9|11, gw 7", "gw"]
     ]
+
+
+def test_what_would_steer_a_terminal_is_not_shown() -> None:
+    evil = {
+        "node": "n\x1b[2J",
+        "time": "2026-12-01T00:00:00Z",
+        "kind": "a\x9b31m",
+        "phase": "begin",
+        "job": "\u202e中国电信",
+    }
+    item = evil | {"step": None, "rank": None, "bytes": None, "user_id": 0, "labels": {"a": "b\r\nc"}}
+    console = Console(width=240, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(build("marks", [item]))
+    text = captured.get()
+    assert [found for found in ("\x1b", "\x9b", "\u202e", "\r") if found in text] == []
+    assert "n\ufffd[2J" in text
+    assert "\ufffd中国电信" in text
