@@ -12,7 +12,7 @@ import click
 
 from bandwitness import VERSION
 from collector.enrol.commands import node, token
-from collector.export.order_commands import pause, resume
+from collector.export.order_commands import contention, pause, resume
 
 FAILED = 1
 WRONG_USE = 2  # also click's own exit code for wrong arguments
@@ -236,6 +236,7 @@ def trace(src: str, dst: str, url: str, as_json: bool) -> None:
         click.echo(f"asked for: {item['request']} ({item['protocol']} path {item['path_id']})")
 
 
+main.add_command(contention)
 main.add_command(pause)
 main.add_command(resume)
 main.add_command(token)

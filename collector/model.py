@@ -341,6 +341,35 @@ class PauseRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedTestRow:
+    """A test that saturates something shared was ordered, or called off."""
+
+    source: Source
+    ordered_time_ns: int  # collector's clock
+    definition: bytes  # a serialised SharedTest
+
+
+@dataclass(frozen=True, slots=True)
+class ContentionView:
+    """One contention test and what it shows so far."""
+
+    test_id: bytes
+    site: str
+    rack: str
+    approver: str
+    ordered_time_ns: int
+    start_time_ns: int  # as planned
+    called_off: str  # why; empty: it was not
+    predicted_bytes: int
+    predicted_bill_windows: int  # of five minutes, of the busiest link and direction
+    predicted_added_bps: float  # to the mean of the window with most of it
+    runs: int
+    ok: int
+    doubts: Sequence[str]  # gates and flags of its runs
+    result: object  # analysis.uplink_capacity.Capacity
+
+
+@dataclass(frozen=True, slots=True)
 class PauseView:
     """One pause of throughput tests."""
 

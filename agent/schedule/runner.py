@@ -19,7 +19,7 @@ from agent.schedule.hold import Hold, burst_gate, held
 from agent.schedule.journal import KEEP_NS, FileJournal, SlotKey
 from agent.schedule.timing import RUN, WAIT, Skip, SlotTimes, decide, slot_times
 from bandwitness.v1 import record_pb2 as pb
-from bandwitness.v1.plan_pb2 import Plan, Slot
+from bandwitness.v1.plan_pb2 import SLOT_PURPOSE_CONTENTION, Plan, Slot
 
 MAX_SLEEP_NS = 1_000_000_000  # a step of the wall clock is noticed this soon
 MAX_SLOTS = 50_000
@@ -346,9 +346,17 @@ class SlotRunner:
         self._finished.append((key, start_ns, run))
 
     def _others(self, planned: _Planned) -> int:
-        """Runs of other slots on the same NIC. Both ends of one slot may sit on one NIC (a test to oneself)."""
+        """Runs of other slots on the same NIC. Both ends of one slot may sit on one NIC (a test to oneself), and slots
+        of one contention group run side by side on purpose."""
         return sum(
-            each.nic == planned.nic and each.slot.slot_id != planned.slot.slot_id for each in self._running.values()
+            each.nic == planned.nic
+            and each.slot.slot_id != planned.slot.slot_id
+            and not (
+                planned.slot.purpose == SLOT_PURPOSE_CONTENTION
+                and each.slot.purpose == SLOT_PURPOSE_CONTENTION
+                and each.slot.group_id == planned.slot.group_id
+            )
+            for each in self._running.values()
         )
 
     def _bare(self, slot: Slot, role: int, outcome: int, detail: str, *, began_ns: int | None = None) -> ThroughputRun:

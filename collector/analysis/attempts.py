@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from bandwitness.v1.plan_pb2 import SLOT_PURPOSE_CONTENTION, SLOT_PURPOSE_PAIR
 from bandwitness.v1.record_pb2 import RUN_OUTCOME_OK, RUN_OUTCOME_UNSPECIFIED, RUN_ROLE_CLIENT
 from collector.analysis import accounting
 from collector.analysis.accounting import End
@@ -58,7 +59,12 @@ class Tracked:
     @property
     def result(self) -> Result | None:
         """What may enter the path's swing."""
-        if not self.valid or self.client is None or self.client.throughput_bps is None:
+        if (
+            self.slot.purpose != SLOT_PURPOSE_PAIR
+            or not self.valid
+            or self.client is None
+            or self.client.throughput_bps is None
+        ):
             return None
         runs = [run for run in (self.client, self.server) if run is not None]
         return Result(
@@ -272,7 +278,7 @@ class Attempts:
         """Whether, at the same time, more runs held one of its tokens than the planner ever allows."""
         others = self._contenders(entry)
         for token in entry.slot.tokens:
-            held = 1 + sum(token in other.slot.tokens for other in others)
+            held = 1 + sum(token in other.slot.tokens and not _together(entry.slot, other.slot) for other in others)
             if held > (self._uplink_tokens if token.startswith("uplink:") else 1):
                 return True
         return False
@@ -299,3 +305,8 @@ class Attempts:
         if ran is not None:
             for cell in range(ran[0] // _CELL_NS, min(ran[1] // _CELL_NS, ran[0] // _CELL_NS + 6) + 1):
                 self._cells.setdefault(cell, set()).add(entry.slot.slot_id)
+
+
+def _together(one: SlotRow, other: SlotRow) -> bool:
+    """Whether two slots run at once on purpose."""
+    return one.purpose == SLOT_PURPOSE_CONTENTION and one.group_id == other.group_id

@@ -54,6 +54,7 @@ from collector.store.tables import (  # fmt: skip
     route_changes,
     route_traces,
     runs,
+    shared_tests,
     tree_heads,
 )
 from collector.store.way_rows import path_mtu_values, route_change_values, route_trace_values
@@ -180,6 +181,18 @@ class Fold:
             parts.position.started_ns = max(parts.position.started_ns, entry.received_time_ns)
         if decoded.tree_heads:
             tx.put(tree_heads, [tree_head_values(head) for head in decoded.tree_heads])
+        tx.put(
+            shared_tests,
+            [
+                {
+                    "position": test.source.position,
+                    "record_index": test.source.record_index,
+                    "ordered_time_ns": test.ordered_time_ns,
+                    "definition": test.definition,
+                }
+                for test in decoded.shared_tests
+            ],
+        )
         tx.put(pauses, [pause_values(pause) for pause in decoded.pauses])
         for plan in decoded.plans:
             touched = parts.attempts.plan(plan)

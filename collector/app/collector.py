@@ -29,6 +29,7 @@ from collector.app.pauses import note_pauses
 from collector.app.pausing import Pausing
 from collector.app.planning import Planning, windows_fixed
 from collector.app.remote import Remotes
+from collector.app.shared_tests import SharedTests
 from collector.app.tracing import Tracing
 from collector.app.trees import Trees
 from collector.app.trust import Trust
@@ -126,7 +127,14 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         reader = Reader(store.path, config)
         parts.callback(reader.close)
         tracing = Tracing(planning, reader, lambda: runner.snapshot.incidents, clock)
-        pausing = Pausing(config, planning, control, clock)
+        shared = SharedTests(
+            config,
+            planning,
+            control,
+            clock,
+            incidents=lambda: runner.snapshot.incidents,
+            known=reader.shared_tests,
+        )
         url = url_of(listener, "https" if config.collector.http_tls else "http")
         trees = Trees(config, state, log, control, reader=reader, clock=clock)
         sources = _sources(
@@ -140,7 +148,14 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
             remotes=remotes,
             trust=trust,
         )
-        site = create_app(replace(sources, ask_trace=tracing.ask, say_pause=pausing.say))
+        site = create_app(
+            replace(
+                sources,
+                ask_trace=tracing.ask,
+                say_pause=Pausing(config, planning, control, clock).say,
+                order_contention=shared.order,
+            )
+        )
         site.include_router(trees.router)
         http = _http_server(site, listener, config, trust)
         serving = await parts.enter_async_context(_running(http.serve([listener]), on_leaving=http))
@@ -150,7 +165,7 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
         watching = await parts.enter_async_context(_running(note_pauses(control, clock)))
         signing = await parts.enter_async_context(_running(trees.run()))
         replanning = await parts.enter_async_context(_running(planning.run()))
-        looking = await parts.enter_async_context(_running(tracing.run()))
+        looking, contending = [await parts.enter_async_context(_running(part.run())) for part in (tracing, shared)]
         address = f"{config.collector.grpc_listen.rpartition(':')[0]}:{port}"
         secure = "mTLS" if config.collector.tls else "plain text"
         print(
@@ -164,6 +179,7 @@ async def serve(config: Config, config_path: Path, clock: Clock | None = None) -
             "HTTP": lambda: not serving.done(),
             "planning": lambda: not replanning.done(),
             "the signing of tree heads": lambda: not signing.done(),
+            "the watch over contention tests": lambda: not contending.done(),
             "tracing": lambda: not looking.done(),
             "remote write": lambda: remotes.alive,
             "enrolment": lambda: not trusting.done(),

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from bandwitness.chain import ChainError, read_header
-from bandwitness.v1.plan_pb2 import Plan, TraceRequest
-from bandwitness.v1.record_pb2 import PlanIssued, TestsPaused, TimeOfDayRange, WindowsFixed
+from bandwitness.v1.plan_pb2 import SLOT_PURPOSE_PAIR, Plan, Slot, TraceRequest
+from bandwitness.v1.record_pb2 import PlanIssued, Profile, TestsPaused, TimeOfDayRange, WindowsFixed
 from collector.clock import Clock
 from collector.config import Config
 from collector.control import Control, IssuedPlan
@@ -49,6 +49,7 @@ class Planning:
         self._control = control
         self._clock = clock
         self._slots: Sequence[SlotRow] = ()
+        self._extra: list[tuple[SlotRow, Slot]] = []  # slots of tests that somebody ordered, not over yet
         self._next_ns = 0  # monotonic
         self._one = asyncio.Lock()
 
@@ -59,7 +60,9 @@ class Planning:
             PlanError: the fleet cannot be measured as configured.
             LogError: the plans could not be written.
         """
-        self._slots = slots_of(self._control.plans().values())
+        slots = slots_of(self._control.plans().values())
+        self._slots = [slot for slot in slots if slot.purpose == SLOT_PURPOSE_PAIR]
+        self._extra = extra_of(slots, self._control.plans().values())
         now_ns, monotonic_ns = self._clock.wall_ns(), self._clock.monotonic_ns()
         if self._hold(now_ns):
             issued_ns = max(issued.plan.issued_time_ns for issued in self._control.plans().values())
@@ -96,6 +99,7 @@ class Planning:
         logger.info("planning: version %d, %d slots", plans.version, len(plans.slots))
 
     async def _plan(self) -> Plans:
+        self._extra = [(row, slot) for row, slot in self._extra if row.end_time_ns > self._clock.wall_ns()]
         version = max((issued.plan.version for issued in self._control.plans().values()), default=0)
         now_ns = self._clock.wall_ns()
         plans: Plans = await asyncio.to_thread(build_plans, self._config, now_ns, self._slots, previous_version=version)
@@ -104,6 +108,7 @@ class Planning:
             if before is not None:
                 plan.trace.extend(wanted for wanted in before.plan.trace if wanted.expiry_time_ns > now_ns)
             plan.pause.extend(self._control.pauses(plan.site, now_ns))
+            insert(plan, self._extra)
         await self._control.issue(plans.plans)
         return plans
 
@@ -134,6 +139,45 @@ class Planning:
             plan.issued_time_ns = now_ns
             await self._control.issue({node: plan})
             return True
+
+    async def add(self, extra: Sequence[tuple[SlotRow, Slot]]) -> None:
+        """Puts slots of an ordered test into the plans in force; planned tests that they collide with are withdrawn.
+
+        Raises:
+            LogError: the plans could not be written. Those written by then are in force; the next ones have them all.
+        """
+        async with self._one:
+            self._extra += extra
+            await self._issue_again()
+
+    async def withdraw(self, group_ids: Iterable[bytes]) -> None:
+        """Takes slots of these groups that are to come out of the plans in force.
+
+        Raises:
+            LogError: as ``add``.
+        """
+        async with self._one:
+            gone, now_ns = set(group_ids), self._clock.wall_ns()
+            ids = {row.slot_id for row, _ in self._extra if row.group_id in gone and row.start_time_ns > now_ns}
+            self._extra = [(row, slot) for row, slot in self._extra if row.slot_id not in ids]
+            await self._issue_again(ids)
+
+    async def _issue_again(self, without: Collection[bytes] = ()) -> None:
+        """All plans in force that are others with the ordered slots, and without those."""
+        now_ns, changed = self._clock.wall_ns(), {}
+        for node, issued in self._control.plans().items():
+            plan = Plan()
+            plan.CopyFrom(issued.plan)
+            kept = [slot for slot in plan.slot if slot.slot_id not in without]
+            del plan.slot[:]
+            plan.slot.extend(kept)
+            insert(plan, self._extra)
+            if plan == issued.plan:
+                continue
+            plan.version = max(now_ns // MS, plan.version + 1)
+            plan.issued_time_ns = now_ns
+            changed[node] = plan
+        await self._control.issue(changed)
 
     async def set_pauses(self, words: Sequence[TestsPaused]) -> int:
         """Writes that tests of sites (empty: everywhere) pause or go on, then plans that tell the agents; gives back
@@ -196,3 +240,39 @@ def slots_of(plans: Iterable[IssuedPlan]) -> list[SlotRow]:
             continue
         slots.update({slot.slot_id: slot for slot in row.slots})
     return sorted(slots.values(), key=lambda slot: (slot.start_time_ns, slot.slot_id))
+
+
+def extra_of(rows: Iterable[SlotRow], plans: Iterable[IssuedPlan]) -> list[tuple[SlotRow, Slot]]:
+    """Slots of ordered tests in plans in force."""
+    messages = {slot.slot_id: slot for issued in plans for slot in issued.plan.slot}
+    return [(row, messages[row.slot_id]) for row in rows if row.purpose != SLOT_PURPOSE_PAIR]
+
+
+def insert(plan: Plan, extra: Sequence[tuple[SlotRow, Slot]]) -> None:
+    """Puts a node's slots of ordered tests into its plan, in order of start, in place of planned tests that would use
+    the same NIC, uplink or site link at the time."""
+    if not extra:
+        return
+    held: dict[str, tuple[int, int]] = {}  # by token, from the first to the last of the ordered tests
+    for row, slot in extra:
+        for token in slot.token:
+            first, last = held.get(token, (row.start_time_ns, 0))
+            held[token] = (min(first, row.start_time_ns - row.margin_ns), max(last, row.end_time_ns))
+    mine = [slot for row, slot in extra if plan.node in (row.client.node, row.server.node)]
+    ids = {slot.slot_id for slot in mine}
+    kept = [
+        slot
+        for slot in plan.slot
+        if slot.slot_id not in ids
+        and (slot.purpose != SLOT_PURPOSE_PAIR or not any(_meets(slot, held.get(token)) for token in slot.token))
+    ]
+    del plan.slot[:]
+    plan.slot.extend(sorted([*kept, *mine], key=lambda slot: (slot.start_time_ns, slot.slot_id)))
+
+
+def _meets(slot: Slot, held: tuple[int, int] | None) -> bool:
+    if held is None:
+        return False
+    profile = Profile.FromString(slot.profile)
+    end_ns = slot.start_time_ns + profile.omit_ns + profile.duration_ns + slot.margin_ns
+    return slot.start_time_ns - slot.margin_ns < held[1] and held[0] < end_ns

@@ -20,6 +20,7 @@ from collector.config.schema import (
     Config,
     EndpointConfig,
     Node,
+    Permission,
     Site,
     TargetConfig,
     Unit,
@@ -61,6 +62,10 @@ def faults(config: Config) -> Faults:
             yield (*place, "name"), clash
         yield from _target(place, target, site_names, nodes)
     yield from _units(units, nodes)
+    racks = _names(node.rack for _, node in nodes)
+    for index, permission in enumerate(config.permissions):
+        if permission is not None:
+            yield from _permission(("permissions", index), permission, site_names, racks)
     yield from measure_faults(config.measure)
     yield from rules_faults(config.rules, config.measure)
 
@@ -72,6 +77,19 @@ def _names(names: Iterator[str | None]) -> frozenset[str] | None:
     """None where one of them could not be read: then nothing can be said to be unknown."""
     found = set(names)
     return None if None in found else frozenset(name for name in found if name is not None)
+
+
+def _permission(
+    place: Place, permission: Permission, sites: frozenset[str] | None, racks: frozenset[str] | None
+) -> Faults:
+    yield from _unknown((*place, "site"), permission.site, "site", sites)
+    if permission.rack is not None:
+        yield from _unknown((*place, "rack"), permission.rack, "rack", racks)
+    for index, text in enumerate(permission.hours or ()):
+        try:
+            parse_window(text)
+        except ValueError as error:
+            yield (*place, "hours", index), str(error)
 
 
 def _doubled(named: Sequence[tuple[Place, str | None]]) -> Faults:

@@ -237,6 +237,25 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     rack: Name
 
 
+class Permission(msgspec.Struct, frozen=True, kw_only=True):
+    """What was agreed before a test may saturate something that others share. Without it there is no such test."""
+
+    kind: Literal["contention"]
+    site: Name
+    rack: Name | None = None  # without it every rack of the site
+    notice: Duration  # from the order to the first packet, at least
+    hours: tuple[str, ...] = ()  # "02:00-06:00" in the site's time zone; without them at any time
+    byte_cap: Size  # of one test, all its runs together
+    approver: Annotated[
+        str, msgspec.Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]*\Z", description="who agreed")
+    ]
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """Seconds after local midnight, as of ``parse_window``."""
+        return tuple(parse_window(text) for text in self.hours)
+
+
 class Echo(msgspec.Struct, frozen=True, kw_only=True):
     rate: Annotated[float, msgspec.Meta(ge=0.1, le=5000)] = 10.0  # probes/s per node in all
     interval: Duration | None = None  # per target; without it from rate and number of targets, 100 ms at least
@@ -417,5 +436,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...]
     targets: tuple[TargetConfig, ...] = ()
     units: tuple[Unit, ...] = ()
+    permissions: tuple[Permission, ...] = ()
     measure: Measure = Measure()
     rules: Rules = Rules()

@@ -30,6 +30,7 @@ from collector.model import (
     RouteTraceRow,
     RunRow,
     SelfCheckRow,
+    SharedTestRow,
     Source,
     StatusRow,
     TreeHeadRow,
@@ -67,6 +68,7 @@ class Decoded:
     collectors_started: list[CollectorStartedRow] = field(default_factory=list)
     tree_heads: list[TreeHeadRow] = field(default_factory=list)
     pauses: list[PauseRow] = field(default_factory=list)
+    shared_tests: list[SharedTestRow] = field(default_factory=list)
     quarantined: list[Quarantined] = field(default_factory=list)
 
 
@@ -241,6 +243,11 @@ def _nothing(_: Decoded, __: Source, ___: Record, ____: Definitions) -> None:
     """Of no use to analysis: who is let in, `collector.enrol` reads for itself."""
 
 
+def _shared_test(result: Decoded, source: Source, record: Record, _: Definitions) -> None:
+    test = record.shared_test
+    result.shared_tests.append(SharedTestRow(source, test.ordered_time_ns, test.SerializeToString(deterministic=True)))
+
+
 _CONTROL_KINDS = frozenset(
     {
         "chain_opened",
@@ -279,6 +286,7 @@ _READERS: dict[str, Callable[[Decoded, Source, Record, Definitions], None]] = {
     "tree_head": _tree_head,
     "tests_paused": _tests_paused,
     "node_identity": _nothing,
+    "shared_test": _shared_test,
 }
 
 

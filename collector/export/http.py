@@ -16,6 +16,7 @@ from collector.analysis.elements import Topology
 from collector.analysis.rules import lanes, ports
 from collector.export import views
 from collector.export.burst_api import Bursts, Series, add_bursts, no_series
+from collector.export.contention_api import OrderContention, SharedTestsRead, add_contention, order_nothing
 from collector.export.evidence_api import FindEvidence, add_evidence, no_evidence
 from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE, wants_openmetrics
 from collector.export.measured_api import Measured, add_measured
@@ -36,7 +37,7 @@ from collector.model import (
 from collector.store.pairs import PatternOf
 
 
-class Reader(Bursts, Measured, Pauses, Ways, Protocol):
+class Reader(Bursts, Measured, Pauses, SharedTestsRead, Ways, Protocol):
     """What the store answers; safe from any thread."""
 
     def nodes(self) -> Sequence[NodeRow]: ...
@@ -65,6 +66,7 @@ class Sources:
     series: Series = no_series  # what NICs carried, out of the log
     ask_trace: AskTrace = ask_nobody  # has the paths from a node to another traced
     evidence: FindEvidence = no_evidence  # signed records an incident stands on, out of the log
+    order_contention: OrderContention = order_nothing  # a test of what a rack's uplink carries
     say_pause: SayPause = nobody_pauses  # stops throughput tests, or lets them go on
     topology: Topology | None = None  # which carrier a target is reached through; None: no carriers
 
@@ -135,6 +137,7 @@ def create_app(sources: Sources) -> FastAPI:
     add_measured(app, reader, sources.topology)
     add_ways(app, reader, sources.ask_trace)
     add_evidence(app, sources.evidence)
+    add_contention(app, reader, lambda *asked: sources.series(*asked), sources.order_contention)  # noqa: PLW0108
     add_pauses(app, reader, sources.say_pause)
     return app
 

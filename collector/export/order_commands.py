@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from bandwitness.settings import parse_duration
-from collector.export.client import DEFAULT_URL, ApiError, ask
+from collector.export.client import DEFAULT_URL, ApiError, ask, fetch_items
 
 FAILED = 1
 
@@ -78,3 +78,74 @@ def _shown(items: list[dict[str, Any]], as_json: bool) -> list[dict[str, Any]]:
         return items
     click.echo(json.dumps(items, ensure_ascii=False, indent=1))
     return []
+
+
+@click.group()
+def contention() -> None:
+    """What a rack's uplink carries: many of its hosts send at once. Needs permissions: in collector.yaml."""
+
+
+def _contention_options(command: Any) -> Any:
+    for option in (
+        _JSON,
+        _URL,
+        click.option("--lane", metavar="LANE", help="of the hosts; without it the one with most of them"),
+        click.option("--repeats", default=3, show_default=True, type=click.IntRange(1, 20)),
+        click.option("--rack", required=True, metavar="R", help="whose uplink"),
+        click.option("--site", required=True, metavar="S"),
+    ):
+        command = option(command)
+    return command
+
+
+@contention.command("plan")
+@_contention_options
+def contention_plan(url: str, as_json: bool, **parameters: Any) -> None:
+    """What such a test would be: runs, bytes, effect on a 95th-percentile bill. Sends nothing."""
+    _contention(url, as_json, dry_run=True, **parameters)
+
+
+@contention.command("start")
+@_contention_options
+def contention_start(url: str, as_json: bool, **parameters: Any) -> None:
+    """Order it: on record with its permission, then in the plans. It begins when notice and hours allow."""
+    _contention(url, as_json, dry_run=False, **parameters)
+
+
+def _contention(url: str, as_json: bool, *, dry_run: bool, **parameters: Any) -> None:
+    query = {name: None if value is None else str(value) for name, value in parameters.items()}
+    for item in _shown(_asked(url, "contention", query | {"dry_run": str(dry_run).lower()}), as_json):
+        word = "ordered" if item["ordered"] else "would be"
+        click.echo(
+            f"{word}: {item['runs']} runs in {len(item['groups'])} groups from {item['start_time']} to "
+            f"{item['end_time']}, permitted by {item['approver']}"
+        )
+        click.echo(f"at most {item['bytes'] / 1e9:.2f} GB of {item['byte_cap'] / 1e9:.2f} GB permitted")
+        for link in item["links"]:
+            if not link["token"].startswith("nic:"):
+                click.echo(
+                    f"{link['token']}: {link['bill_windows']} windows of five minutes of a 95th-percentile bill, "
+                    f"at most {link['added_bps'] / 1e6:.1f} Mbit/s more in one"
+                )
+        for note in item["notes"]:
+            click.echo(f"note: {note}")
+
+
+@contention.command("results")
+@_URL
+@_JSON
+@click.option("--from", "from_", metavar="TIME", help="RFC 3339; without it 90 days back")
+@click.option("--to", "to", metavar="TIME", help="RFC 3339, exclusive")
+def contention_results(url: str, as_json: bool, from_: str | None, to: str | None) -> None:
+    """What tests showed: solo rates, sums, knee, the uplink's rate, the delivered fraction, the control."""
+    from collector.export.tables import show  # noqa: PLC0415 - rich is for those that print
+
+    try:
+        items = fetch_items(url, "contention", **{"from": from_, "to": to})
+    except ApiError as error:
+        click.echo(str(error), err=True)
+        sys.exit(FAILED)
+    if as_json:
+        click.echo(json.dumps(items, ensure_ascii=False, indent=1))
+    else:
+        show("contention", items)

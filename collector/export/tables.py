@@ -212,6 +212,25 @@ def _mtu_verdict(item: Item) -> str:
     return f"limited by {said[-1]}" if said else "ok"
 
 
+def _at_once(item: Item) -> str:
+    """``1: 190.0 Mbit/s, 3: 188.1 Mbit/s``: goodput by number of hosts."""
+    return ", ".join(f"{step['senders']}: {rate(step['goodput_bps'])}" for step in item["result"]["steps"])
+
+
+def _uplink(item: Item) -> str:
+    found = item["result"]
+    return ("≥ " if found["at_least"] and found["uplink_link_bps"] is not None else "") + rate(found["uplink_link_bps"])
+
+
+def _delivered(item: Item) -> str:
+    """``33.1 % (32.0–34.2, 3 repeats)``."""
+    found = item["result"]
+    if found["delivered_low"] is None:
+        return percent(found["delivered_ratio"])
+    low, high = (f"{found[name] * 100:.1f}" for name in ("delivered_low", "delivered_high"))
+    return f"{percent(found['delivered_ratio'])} ({low}–{high}, {found['repeats']} repeats)"
+
+
 COLUMNS: Mapping[str, Sequence[Column]] = {
     "nodes": (
         Column("node", lambda item: item["name"]),
@@ -317,6 +336,20 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("±", lambda item: seconds(item["error_ns"]), right=True),
         Column("said by", _said_by),
         Column("next", _next_burst),
+    ),
+    "contention": (
+        Column("start", lambda item: when(item["start_time"])),
+        Column("rack", lambda item: f"{item['site']}/{item['rack']}"),
+        Column("runs ok", lambda item: f"{item['ok']} of {item['runs']}", right=True),
+        Column("hosts alone, sum", lambda item: rate(item["result"]["solo_sum_bps"]), right=True),
+        Column("at once", _at_once),
+        Column("knee", lambda item: text(item["result"]["knee_senders"]), right=True),
+        Column("uplink (octets)", _uplink, right=True),
+        Column("delivered", _delivered, right=True),
+        Column("one flow loses", lambda item: percent(item["result"]["collision_loss_ratio"]), right=True),
+        Column("in the rack", lambda item: item["result"]["control"]),
+        Column("verdict", lambda item: item["called_off"] or item["result"]["verdict"]),
+        Column("doubts", lambda item: ", ".join(item["doubts"])),
     ),
     "pauses": (
         Column("site", lambda item: item["site"] or "all"),

@@ -78,7 +78,7 @@ def build_plans(
     lists = pinglists(config, endpoints, now_ns // DAY_NS)
     stamp = stamplists(config, endpoints, now_ns // DAY_NS)
     timetable = plan_tests(config, now_ns, now_ns + horizon_ns)
-    maker = _SlotMaker(config.measure.throughput)
+    maker = SlotMaker(config.measure.throughput)
     slots = [maker.slot(test) for test in timetable.tests]
     slots = [(row, slot) for row, slot in slots if row.start_time_ns - row.margin_ns >= now_ns]
     notes = [*lists.notes, *timetable.notes]
@@ -153,11 +153,11 @@ def _addresses(target: RoundTripTarget | StampTarget) -> int:
 # ---------------------------------------------------------------- slots
 
 
-class _SlotMaker:
+class SlotMaker:
     """Planned tests as rows and as messages. Remembers what recurs."""
 
     def __init__(self, throughput: Throughput) -> None:
-        self._throughput = throughput
+        self.throughput = throughput
         self.profile = profile_of(throughput)
         self.profile_id = short_id(self.profile)
         self._paths: dict[tuple[EndpointRow, EndpointRow], bytes] = {}
@@ -166,7 +166,7 @@ class _SlotMaker:
         pair = test.pair
         path = self.path(pair.source.row, pair.destination.row)
         slot_id = slot_id_of(path, SlotPurpose.SLOT_PURPOSE_PAIR, test.kind, test.day, test.start_ns)
-        throughput = self._throughput
+        throughput = self.throughput
         row = SlotRow(
             slot_id=slot_id,
             group_id=slot_id,  # alone: a group of one
@@ -221,7 +221,7 @@ class _SlotMaker:
                 if self._throughput.udp_rate is not None
                 else Protocol.PROTOCOL_TCP_THROUGHPUT,
                 ip_version=ip_address(source.address).version,
-                dscp=self._throughput.dscp,
+                dscp=self.throughput.dscp,
                 profile_id=self.profile_id,
             )
             path = Path(source=_endpoint(source), endpoint=_endpoint(destination), type_p=type_p)
@@ -270,7 +270,7 @@ def _keep_frozen(
     now_ns: int,
     *,
     config: Config,
-    maker: _SlotMaker,
+    maker: SlotMaker,
     notes: list[str],
 ) -> list[tuple[SlotRow, Slot]]:
     """Of ``previous`` what runs or begins before the freeze ends, of ``slots`` what begins later and is not in its way,

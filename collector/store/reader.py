@@ -196,6 +196,13 @@ class Reader:
         with self._engine.connect() as connection:
             return pauses_between(connection, from_ns, to_ns)
 
+    def shared_tests(self, from_ns: int, to_ns: int) -> list[bytes]:
+        """Serialised SharedTests ordered, or called off, in ``[from, to)``, in order."""
+        table = tables.shared_tests
+        inside = (table.c.ordered_time_ns >= from_ns, table.c.ordered_time_ns < to_ns)
+        rows = self._rows(select(table).where(*inside).order_by(table.c.position, table.c.record_index))
+        return [row["definition"] for row in rows]
+
     def tree_heads(self) -> list[TreeHeadRow]:
         """Daily heads over the log, oldest first."""
         table = tables.tree_heads
@@ -235,6 +242,13 @@ class Reader:
     def lanes(self) -> list[tuple[str, str]]:
         """Site and lane of all that is configured."""
         return sorted({(node.site, endpoint.lane) for node in self._config.nodes for endpoint in node.endpoints})
+
+    def profiles(self, profile_ids: Iterable[int]) -> dict[int, bytes]:
+        """Serialised Profiles by id."""
+        table = tables.profiles
+        wanted = [signed(profile_id) for profile_id in profile_ids]
+        rows = self._rows(select(table).where(table.c.profile_id.in_(wanted)))
+        return {unsigned(row["profile_id"]): row["definition"] for row in rows}
 
     def counter_sets(self) -> list[bytes]:
         """Definitions of all counter sets."""

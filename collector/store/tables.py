@@ -524,4 +524,13 @@ remote_state = Table(
     Column("value", BigInteger, nullable=False),
 )
 
+shared_tests = Table(
+    "shared_tests",
+    METADATA,
+    Column("position", BigInteger, primary_key=True, autoincrement=False),  # in the log
+    Column("record_index", Integer, primary_key=True, autoincrement=False),
+    Column("ordered_time_ns", BigInteger, nullable=False),
+    Column("definition", LargeBinary, nullable=False),  # a serialised SharedTest
+)
+
 DERIVED = tuple(table for table in METADATA.sorted_tables if table not in (alerts, remote_outbox, remote_state))

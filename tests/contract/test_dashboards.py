@@ -232,6 +232,7 @@ class _NoSources:
     ask_trace = None
     evidence = None
     say_pause = None
+    order_contention = None
     topology = None
 
 

@@ -60,6 +60,7 @@ class Measuring:
     addresses: Mapping[str, str] = field(default_factory=dict)  # of hosts that are not measured by their IPv4 one
     speed: str = ""  # of every data NIC, as in collector.yaml; empty: not configured
     stamp: Mapping[str, Any] = field(default_factory=dict)  # measure.stamp, as in collector.yaml
+    permissions: Sequence[Mapping[str, Any]] = ()  # as in collector.yaml
     rules: Mapping[str, Any] = field(default_factory=dict)  # further ones, as in collector.yaml
 
 
@@ -115,6 +116,7 @@ def collector_file(
         ],
         "targets": list(measuring.targets),
         "units": [{"name": f"{rack}-uplink", "kind": "uplink", "rack": rack} for rack in topology.racks],
+        "permissions": list(measuring.permissions),
         "measure": {
             "flush": measuring.flush,
             "seed": measuring.seed,

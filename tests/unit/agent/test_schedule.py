@@ -10,7 +10,7 @@ from agent.schedule import FileJournal, Hold, SlotRunner
 from agent.schedule.journal import MAX_APPENDED, MAX_FILE_BYTES
 from agent.schedule.timing import GATE_LEAD_NS, RUN, WAIT, Skip, decide, slot_times
 from bandwitness.v1 import record_pb2 as pb
-from bandwitness.v1.plan_pb2 import Plan, Slot
+from bandwitness.v1.plan_pb2 import SLOT_PURPOSE_CONTENTION, Plan, Slot
 from tests.fakes.clock import START_WALL_NS, FakeClock
 
 MS = 1_000_000
@@ -544,3 +544,19 @@ async def test_which_nics_carry_a_test_of_ours_and_for_how_long_counters_show_it
         assert bench.runner.loads() == loads
         await bench.advance(11)
         assert bench.runner.loads() == set()
+
+
+async def test_slots_of_one_contention_group_run_side_by_side_on_one_nic_and_others_do_not(bench: Bench) -> None:
+    def grouped(number: int, *, client: str, server: str, group: bytes) -> Slot:
+        slot = make_slot(number, 10, client=client, server=server)
+        slot.group_id, slot.purpose = group, SLOT_PURPOSE_CONTENTION
+        return slot
+
+    ring = [grouped(1, client="a", server="b", group=b"g" * 16), grouped(2, client="c", server="a", group=b"g" * 16)]
+    bench.runner.set_plan(make_plan(*ring, grouped(3, client="a", server="d", group=b"h" * 16)))
+    async with bench.running():
+        await bench.advance(20)
+        runs = bench.runner.drain()
+    outcomes = {int.from_bytes(run.slot_id, "big"): run.report.outcome for run in runs}
+    assert outcomes == {1: pb.RUN_OUTCOME_OK, 2: pb.RUN_OUTCOME_OK, 3: pb.RUN_OUTCOME_SKIPPED_OVERLAP}
+    assert not any(gate.tripped for run in runs for gate in run.gates if gate.kind == pb.GATE_KIND_OVERLAP)

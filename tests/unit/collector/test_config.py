@@ -218,7 +218,8 @@ def test_shape_and_meaning_are_reported_together() -> None:
     text = MINIMAL.replace("site: idc-a", "site: idc-b") + "quux: red\n"
     assert messages_of(text) == [
         "line 3:20 nodes[0].site: unknown site 'idc-b'; did you mean idc-a?",
-        "line 4:1 quux: unknown key; allowed here: collector, sites, nodes, targets, units, measure, rules",
+        "line 4:1 quux: unknown key; allowed here: "
+        + ", ".join(("collector", "sites", "nodes", "targets", "units", "permissions", "measure", "rules")),
     ]
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bandwitness.v1 import record_pb2 as pb
-from bandwitness.v1.plan_pb2 import WINDOW_KIND_PEAK
+from bandwitness.v1.plan_pb2 import SLOT_PURPOSE_CONTENTION, WINDOW_KIND_PEAK
 from collector.analysis.accounting import GRACE_NS, SILENT_NS, End, category, disagreement, overdue, valid
 from collector.analysis.attempts import Attempts
 from collector.decode import Definitions
@@ -342,3 +342,24 @@ def test_a_server_that_kept_out_of_the_way_is_the_reason_for_what_its_client_met
     for end in reversed(ends) if server_first else ends:
         made.run(end)
     assert {key[3]: count for key, count in made.counts.items() if count} == {outcome: 1}
+
+
+def test_slots_of_one_contention_group_do_not_disturb_each_other_and_enter_no_swing() -> None:
+    together = [
+        replace(slot(number, "r1n1", f"r2n{number}"), group_id=b"g" * 16, purpose=SLOT_PURPOSE_CONTENTION)
+        for number in (1, 2, 3)
+    ]
+    other = slot(4, "r1n1", "r2n1")
+    made = attempts(*together, other)
+    for one in (*together, other):
+        made.run(run(one))
+        made.run(run(one, pb.RUN_ROLE_SERVER))
+    found = [made.get(one.slot_id) for one in together]
+    assert all(each is not None and each.result is None and each.category == "ok" for each in found)
+    assert all(each is not None and each.loads is not None for each in found)
+    # One more at the same time is no part of it: all of them are contended.
+    assert all(each is not None and each.contended for each in [*found, made.get(other.slot_id)])
+    alone = attempts(*together)
+    for one in together:
+        alone.run(run(one))
+    assert not any(each.contended for one in together if (each := alone.get(one.slot_id)) is not None)

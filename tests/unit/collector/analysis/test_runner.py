@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bandwitness.v1 import record_pb2 as pb
-from bandwitness.v1.plan_pb2 import WINDOW_KIND_OFFPEAK, WINDOW_KIND_PEAK
+from bandwitness.v1.plan_pb2 import SLOT_PURPOSE_CONTENTION, WINDOW_KIND_OFFPEAK, WINDOW_KIND_OTHER, WINDOW_KIND_PEAK
 from collector.analysis import persist
 from collector.analysis.fold import Fold
 from collector.analysis.runner import Runner
@@ -137,6 +137,43 @@ def test_our_own_tests_never_raise_delay_or_loss(make_bench: MakeBench) -> None:
     }
     in_rack_untouched = 2  # r1n2 and r2n2 share their racks with a tested NIC; only pairs without one stay free
     assert 12 - len(loaded) == in_rack_untouched - 2
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_a_contention_test_raises_no_incident_and_the_same_without_one_does(
+    make_bench: MakeBench, planned: bool
+) -> None:
+    """All hosts of a rack send at once, then all inside it: full queues everywhere, and a tenth of all packets lost."""
+    config = fleet_config(racks=2, hosts=2)
+    log = MeasuredLog(config)
+    groups = [
+        [("r1n1", "r2n1"), ("r1n2", "r2n2")],  # out of the rack
+        [("r1n1", "r1n2"), ("r1n2", "r1n1")],  # inside it
+    ] * 2
+    slots = []
+    for number, pairs in enumerate(groups):
+        for place, (source, destination) in enumerate(pairs):
+            start_ns = START_NS + (330 + 17 * number) * SECOND
+            slot = planned_slot(10 * number + place + 1, source, destination, start_ns, WINDOW_KIND_OTHER)
+            slot.group_id, slot.purpose = number.to_bytes(16, "big"), SLOT_PURPOSE_CONTENTION
+            slots.append(slot)
+
+    def fate(src: str, dst: str, sequence: int, time_ns: int) -> Packet:
+        for slot in slots:
+            ends = {slot.client.node, slot.server.node}
+            out = slot.client.node[:2] != slot.server.node[:2]
+            shares = ends & {src, dst} or (out and src[:2] != dst[:2])
+            if shares and slot.start_time_ns <= time_ns < slot.start_time_ns + 12 * SECOND:
+                lost = sequence % 10 == 0
+                return (pb.PACKET_OUTCOME_LOST, None) if lost else (pb.PACKET_OUTCOME_REPLIED, 60 * DELAY_NS)
+        return replied(src, dst, sequence, time_ns)
+
+    log.fate = fate
+    log.plan(slots if planned else [])
+    log.pass_time(410)
+    bench = make_bench(log, config)
+    bench.drain()
+    assert bool(bench.incidents()) is not planned
 
 
 def test_an_agent_falls_silent_and_comes_back(make_bench: MakeBench) -> None:

@@ -1,6 +1,6 @@
 """The HTTP interface over rows in memory: shapes, spans, errors, health."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO
 from collector.export import views
 from collector.export.burst_api import MOST_MARKS
+from collector.export.contention_api import ContentionRefusedError
 from collector.export.exposition import OPENMETRICS_TYPE, TEXT_TYPE
 from collector.export.http import Sources, create_app
 from collector.export.pause_api import PauseRefusedError
@@ -141,6 +142,12 @@ class Rows:
     def burst_events(self, from_ns: int, to_ns: int, active_only: bool) -> Sequence[BurstEvent]:
         self.asked.append(("bursts", from_ns, to_ns, active_only))
         return [BurstEvent(CLUSTER, [BURST])]
+
+    def shared_tests(self, from_ns: int, to_ns: int) -> Sequence[bytes]:
+        return []
+
+    def profiles(self, profile_ids: Iterable[int]) -> Mapping[int, bytes]:
+        return {}
 
     def pauses(self, from_ns: int, to_ns: int) -> Sequence[PauseView]:
         self.asked.append(("pauses", from_ns, to_ns))
@@ -289,6 +296,31 @@ def test_tests_cannot_be_paused_from_elsewhere_by_a_web_page_or_without_saying_w
         assert here.post(resource, params={"all": "true", "site": "a"}).status_code == 400
     assert here.post("/api/v1/pauses", params={"all": "true", "for_s": "-1"}).status_code == 400
     assert said == []
+
+
+def test_a_contention_test_can_be_asked_about_and_ordered_on_this_host_only(rows: Rows, client: TestClient) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    async def order(
+        site: str, rack: str, *, repeats: int, lane: str | None = None, dry_run: bool = False
+    ) -> Mapping[str, object]:
+        if rack == "r9":
+            raise ContentionRefusedError("no permission")
+        asked.append((site, rack, repeats, lane, dry_run))
+        return {"ordered": not dry_run}
+
+    sources = Sources(rows, lambda openmetrics: "", dict, lambda row: row, order_contention=order)
+    here, there = (
+        TestClient(create_app(sources), raise_server_exceptions=False, client=(host, 50_000))
+        for host in ("127.0.0.1", "192.0.2.7")
+    )
+    query: dict[str, str] = {"site": "s", "rack": "r1", "dry_run": "true"}
+    assert here.post("/api/v1/contention", params=query).json()["items"] == [{"ordered": False}]
+    assert asked == [("s", "r1", 3, None, True)]
+    assert here.post("/api/v1/contention", params=query | {"rack": "r9"}).status_code == 409
+    assert here.post("/api/v1/contention", params=query | {"repeats": "99"}).status_code == 400
+    assert there.post("/api/v1/contention", params=query).status_code == 403
+    assert client.get("/api/v1/contention").json()["items"] == []
 
 
 def test_a_pair_shows_loss_by_direction_and_by_source_port(client: TestClient, rows: Rows) -> None:

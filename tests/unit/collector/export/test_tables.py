@@ -10,6 +10,7 @@ from rich.console import Console
 
 from bandwitness.v1.plan_pb2 import SLOT_PURPOSE_PAIR, WINDOW_KIND_PEAK
 from bandwitness.v1.record_pb2 import PROTOCOL_ICMP_ECHO, PROTOCOL_TCP_THROUGHPUT, RUN_OUTCOME_REFUSED
+from collector.analysis.uplink_capacity import Capacity, Step
 from collector.export import views
 from collector.export.tables import COLUMNS, build, burst_score, delay, rate, show, size
 from collector.model import (
@@ -17,6 +18,7 @@ from collector.model import (
     Attempt,
     BurstEvent,
     CarrierStatus,
+    ContentionView,
     Element,
     EndpointRow,
     GapRow,
@@ -69,6 +71,13 @@ def slot(*, reverse: bool) -> SlotRow:
     )  # fmt: skip
 
 
+CONTENTION = ContentionView(
+    b"t" * 16, "s", "r1", "V", SECOND, 61 * SECOND, "", 10**9, 2, 1e6, 10, 9, ["client test_cpu"],
+    Capacity(
+        3, {"a": 19e7}, 57e7, (Step(1, 3, 19e7, 2e8), Step(3, 2, 188e6, 199e6)), 1, 189e6, 199.5e6, False, 0.331, 0.32,
+        0.342, 3, 15e7, 0.2, 1.4e9, "clean", 1, "uplink_limited",
+    ),
+)  # fmt: skip
 ROWS: Mapping[str, Sequence[Any]] = {
     "nodes": [
         NodeRow("never", "s", "r1", (A,), False, None, None, None, None, None, None, None, None),
@@ -132,6 +141,7 @@ ROWS: Mapping[str, Sequence[Any]] = {
         Attempt(slot(reverse=False), "failed", RUN_OUTCOME_REFUSED, None, None),
         Attempt(slot(reverse=True), "pending", 0, None, None),
     ],
+    "contention": [CONTENTION],
     "pauses": [
         PauseView("a", SECOND, 7201 * SECOND, None, "checkpoint"),
         PauseView("", SECOND, None, 2 * SECOND, ""),
@@ -167,6 +177,14 @@ def test_a_pair_says_which_way_and_over_how_many_ports() -> None:
 def test_a_lane_that_is_shared_is_told_with_how_many_bursts() -> None:
     assert shown("lanes") == [
         ["s", "storage", "rail0", "shared", "3", "1", "1970-01-01 00:00:02Z", "shared: 1 of 3 …"]
+    ]  # fmt: skip
+
+
+def test_a_contention_test_shows_sums_knee_rate_and_how_sure() -> None:
+    (row,) = shown("contention")
+    assert row[2:] == [
+        "9 of 10", "570.0 Mbit/s", "1: 190.0 Mbit/s, 3: 188.0 Mbit/s", "1", "199.5 Mbit/s",
+        "33.1 % (32.0–34.2, 3 repeats)", "20.0 %", "clean", "uplink_limited", "client test_cpu",
     ]  # fmt: skip
 
 
