@@ -209,7 +209,7 @@ class SlotMaker:
 
     def _ports(self, row: SlotRow) -> int:
         """From the slot's port on, and never beyond the range: a slot of another configuration may begin at its end."""
-        throughput = self._throughput
+        throughput = self.throughput
         return max(1, min(throughput.ports_each, throughput.first_port + throughput.ports - row.port))
 
     def path(self, source: EndpointRow, destination: EndpointRow) -> bytes:
@@ -218,7 +218,7 @@ class SlotMaker:
         if key not in self._paths:
             type_p = TypeP(
                 protocol=Protocol.PROTOCOL_UDP_THROUGHPUT
-                if self._throughput.udp_rate is not None
+                if self.throughput.udp_rate is not None
                 else Protocol.PROTOCOL_TCP_THROUGHPUT,
                 ip_version=ip_address(source.address).version,
                 dscp=self.throughput.dscp,
