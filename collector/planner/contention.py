@@ -203,8 +203,8 @@ def _groups(sources: Sequence[PlacedEndpoint], others: Sequence[PlacedEndpoint],
 
 
 def replace_flows(throughput: Throughput, flows: int) -> Throughput:
-    """The configured tests with another number of flows."""
-    return msgspec.structs.replace(throughput, streams=flows)
+    """The configured tests with another number of flows: TCP and one way, whatever the others are."""
+    return msgspec.structs.replace(throughput, streams=flows, udp_rate=None, bidirectional=False)
 
 
 def _slot(maker: SlotMaker, one: Pair, group: _Group, at_ns: int, group_id: bytes) -> tuple[SlotRow, Slot]:

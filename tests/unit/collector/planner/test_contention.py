@@ -127,3 +127,17 @@ def test_a_permission_names_what_there_is() -> None:
         config(2, 2, permission="{kind: contention, site: s, rack: r9, notice: 1h, byte_cap: 1TiB, approver: V}")
     with pytest.raises(ValueError, match="hours"):
         config(2, 2, permission='{kind: contention, site: s, notice: 1h, hours: ["x"], byte_cap: 1TiB, approver: V}')
+
+
+def test_its_runs_are_tcp_and_one_way_whatever_the_planned_tests_are() -> None:
+    text = "measure: {throughput: {udp_rate: 1G, bidirectional: true, uplink_tokens: 2}}"
+    made = read_config(
+        "sites: [{name: s, time_zone: UTC}]\nnodes:\n"
+        + "\n".join((rack("r1", 1, 2), rack("r2", 2, 2)))
+        + f"\npermissions: [{{kind: contention, site: s, notice: 0s, byte_cap: 1TiB, approver: V}}]\n{text}\n",
+        "c",
+    )
+    for _, slot in plan_contention(made, "s", "r1", NOON, repeats=1).slots:
+        profile = pb.Profile.FromString(slot.profile)
+        assert profile.udp_rate_bps == 0
+        assert not profile.bidirectional
