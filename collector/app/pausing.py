@@ -4,6 +4,7 @@ The word is a control record of its own, written before any plan says so; the pl
 it, as they are but for that. Agents that are connected end their tests within a second of hearing it.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,10 @@ from collector.log import LogError
 MAX_REASON_CHARACTERS = 200
 MAX_NS = 400 * 86_400 * 1_000_000_000  # longer is a slip of the pen
 
+MINUTE_NS = 60 * 1_000_000_000
+# Each writes the plans of all nodes into the log, which keeps them. What stops tests that run on is taken all the same.
+WORDS_PER_MINUTE = 30
+
 
 class Pausing:
     """Takes an operator's word. One event loop."""
@@ -26,6 +31,7 @@ class Pausing:
     def __init__(self, config: Config, planning: Planning, control: Control, clock: Clock) -> None:
         self._sites = [site.name for site in config.sites]
         self._planning, self._control, self._clock = planning, control, clock
+        self._said: deque[int] = deque()  # when, monotonic
 
     async def say(
         self, site: str | None, *, paused: bool, for_ns: int | None = None, reason: str = ""
@@ -41,6 +47,9 @@ class Pausing:
             raise PauseRefusedError(f"for: up to {MAX_NS // (86_400 * 1_000_000_000)} days")
         now_ns = self._clock.wall_ns()
         scopes = [site or ""] if paused else self._to_resume(site, now_ns)
+        stops = paused and all(pause.site != scopes[0] for pause in self._control.pauses(site, now_ns))
+        if not self._room() and not stops:
+            raise PauseRefusedError(f"more than {WORDS_PER_MINUTE} words within a minute: each writes plans anew")
         said = "".join(letter for letter in reason if letter.isprintable())[:MAX_REASON_CHARACTERS]
         until_ns = 0 if for_ns is None else now_ns + for_ns
         words = [
@@ -63,6 +72,15 @@ class Pausing:
             }
             for word in words
         ]
+
+    def _room(self) -> bool:
+        now_ns = self._clock.monotonic_ns()
+        while self._said and now_ns - self._said[0] >= MINUTE_NS:
+            self._said.popleft()
+        if len(self._said) >= WORDS_PER_MINUTE:
+            return False
+        self._said.append(now_ns)
+        return True
 
     def _to_resume(self, site: str | None, now_ns: int) -> list[str]:
         """Pauses in force that a resume ends: all of them, or that of one site."""

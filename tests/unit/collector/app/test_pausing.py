@@ -7,7 +7,7 @@ import pytest
 from bandwitness.chain import read_header, read_payload
 from bandwitness.v1 import record_pb2 as pb
 from bandwitness.v1.plan_pb2 import Plan
-from collector.app.pausing import MAX_NS, Pausing
+from collector.app.pausing import MAX_NS, WORDS_PER_MINUTE, Pausing
 from collector.config.load import read_config
 from collector.export.pause_api import PauseRefusedError
 from tests.fakes.clock import FakeClock
@@ -41,6 +41,25 @@ def kinds(one: Life) -> list[str | None]:
         records = read_payload(read_header(entry.header), entry.payload)
         found += [pb.Record.FromString(record).WhichOneof("kind") for record in records]
     return found
+
+
+async def test_words_beyond_a_rate_are_refused_but_never_the_one_that_stops_tests(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with life(tmp_path, clock, config=TWO_SITES) as one:
+        await one.start()
+        switch = pausing(one, clock)
+        for number in range(WORDS_PER_MINUTE):
+            await switch.say("a", paused=True, reason=str(number))
+        seen = len(kinds(one))
+        for site, paused in (("a", True), ("a", False), (None, False)):
+            with pytest.raises(PauseRefusedError, match="words within a minute"):
+                await switch.say(site, paused=paused)
+        assert len(kinds(one)) == seen
+        await switch.say("b", paused=True)
+        await switch.say(None, paused=True)
+        clock.move(MINUTE)
+        await switch.say(None, paused=False)
+        assert not plan(one).pause
 
 
 async def test_the_word_is_on_record_before_any_plan_says_it_and_changes_nothing_else(tmp_path: Path) -> None:
