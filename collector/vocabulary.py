@@ -35,7 +35,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("one_way_packets_lost_total", "counter", "STAMP packets lost on the way there (forward) or back (reverse), where the reflector's count tells (RFC 7680).", (*PATH, "direction")),
     Metric("probe_outcomes_total", "counter", "Probe packets by outcome; unresolved, send_failed and skipped are our own faults.", ("src", "outcome")),
     Metric("round_trip_delay_seconds", "histogram", "Round-trip delays between two racks on one lane, loaded ones included (RFC 2681).", ("src_rack", "dst_rack", "lane")),
-    Metric("path_loss_ratio", "gauge", "Round-trip loss ratio over the newest closed 10 s window.", PATH),
+    Metric("path_loss_ratio", "gauge", "Round-trip loss ratio over the newest closed 10 s window; as all path_ gauges absent once that is 5 min old.", PATH),
     Metric("path_delay_seconds", "summary", "Round-trip delay quantiles over the newest closed 10 s window (RFC 2681).", (*PATH, "quantile")),
     Metric("path_hops", "gauge", "Routers on the way back, by the TTL or hop limit that replies come with.", PATH),
     Metric("path_mtu_bytes", "gauge", "Largest IP packet that gets there whole, by the newest check that could say.", PATH),

@@ -20,6 +20,7 @@ from collector.model import BurstScore, Incident, NodeRow, PathStatus, SelfCheck
 from collector.vocabulary import BY_NAME, METRICS
 
 NS = 1e-9
+STALE_NS = 300 * 1_000_000_000  # what is older is not how a path is now; as long as Prometheus itself holds on
 log = logging.getLogger(__name__)
 
 # Yields samples, or ready lines, by the name of their metric.
@@ -52,6 +53,17 @@ def _with(labels: Labels, value: str) -> Labels:
     return (*labels, value)
 
 
+def _probed(scrape: Scrape) -> Iterator[PathStatus]:
+    """Round-trip paths that have a window of late: not those of a source port or of an address of a name that is no
+    longer used, nor of an agent that is gone. Late is told by event time, so a backlog keeps its own."""
+    through_ns = scrape.snapshot.through_time_ns
+    since_ns = None if through_ns is None else through_ns - STALE_NS
+    for path in scrape.snapshot.paths.values():
+        start_ns = path.window_start_time_ns
+        if start_ns is not None and (since_ns is None or start_ns >= since_ns):
+            yield path
+
+
 def round_trips(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
     outcomes: dict[str, list[int]] = {}
     for path_id, totals in scrape.snapshot.totals.items():
@@ -69,9 +81,7 @@ def round_trips(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
     for src, counts in outcomes.items():
         for outcome, count in zip(PACKET_OUTCOMES, counts, strict=True):
             yield "probe_outcomes_total", ((src, outcome), count)
-    for path in scrape.snapshot.paths.values():
-        if path.window_start_time_ns is None:
-            continue
+    for path in _probed(scrape):
         labels = _path_labels(path)
         if path.loss_ratio is not None:
             yield "path_loss_ratio", (labels, path.loss_ratio)
@@ -84,7 +94,7 @@ def round_trips(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
 
 
 def ways(scrape: Scrape) -> Iterator[tuple[str, Sample]]:
-    for path in scrape.snapshot.paths.values():
+    for path in _probed(scrape):
         if path.hop_count is not None:
             yield "path_hops", (_path_labels(path), path.hop_count)
         if path.path_mtu_bytes is not None:

@@ -17,7 +17,7 @@ from collector.app.figures import enrolment_of, intake_of
 from collector.app.remote import Remotes
 from collector.config import Collector, RemoteWrite
 from collector.export.exposition import Sample
-from collector.export.prometheus import PARTS, Exporter, Scrape
+from collector.export.prometheus import PARTS, STALE_NS, Exporter, Scrape
 from collector.ingest import Sessions
 from collector.log import Log
 from collector.model import (
@@ -273,3 +273,20 @@ def test_a_clock_that_was_set_back_makes_no_negative_age_and_no_sample_has_a_tim
     text = Exporter(lambda: SNAPSHOT, lambda node: node, wall_ns=lambda: SNAPSHOT.made_time_ns - 3600 * 10**9).render()
     assert "bandwitness_collector_snapshot_age_seconds 0" in text.splitlines()
     assert all(re.fullmatch(r"[^ {]+(\{.*\})? \S+", line) for line in text.splitlines() if not line.startswith("#"))
+
+
+def test_a_path_that_is_probed_no_longer_has_no_figures_of_how_it_is_now() -> None:
+    start_ns = ECHO.window_start_time_ns
+    assert start_ns is not None
+    ways = replace(ECHO, hop_count=3, path_mtu_bytes=1500)
+
+    def shown(through_ns: int | None) -> set[str]:
+        snapshot = replace(SNAPSHOT, paths={1: ways, 2: TEST}, through_time_ns=through_ns)
+        return {key.partition("{")[0] for key in scrape(snapshot) if key.partition("{")[0].startswith("path_")}
+
+    gauges = {"path_loss_ratio", "path_delay_seconds", "path_loaded", "path_doubtful", "path_hops", "path_mtu_bytes"}
+    assert shown(None) == shown(start_ns) == shown(start_ns + STALE_NS) == gauges
+    assert shown(start_ns + STALE_NS + 1) == set()
+    gone = scrape(replace(SNAPSHOT, through_time_ns=start_ns + STALE_NS + 1))
+    assert gone[f"probe_packets_sent_total{{{PATH}icmp_echo}}"] == 100  # a counter never falls
+    assert f"offpeak_throughput_bytes_per_second{{{PATH}tcp_throughput}}" in gone
