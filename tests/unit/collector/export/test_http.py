@@ -311,7 +311,7 @@ def test_a_contention_test_can_be_asked_about_and_ordered_on_this_host_only(rows
 
     sources = Sources(rows, lambda openmetrics: "", dict, lambda row: row, order_contention=order)
     here, there = (
-        TestClient(create_app(sources), raise_server_exceptions=False, client=(host, 50_000))
+        TestClient(create_app(sources), HERE, raise_server_exceptions=False, client=(host, 50_000))
         for host in ("127.0.0.1", "192.0.2.7")
     )
     query: dict[str, str] = {"site": "s", "rack": "r1", "dry_run": "true"}
