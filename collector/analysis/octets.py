@@ -26,6 +26,7 @@ from collector.model import NicSamples
 RECEIVE, TRANSMIT = 0, 1
 INFINIBAND = "InfiniBand"
 _BITS = 8 * SECOND
+MOST_BPS = 10**13  # beyond what any host moves: of a NIC without a speed, and of one whose agent makes it up
 TOLERANCE_NS = SECOND // 10  # the kernel counts a packet a little before or after the read says
 SUDDEN = 4  # times what the refreshes before brought
 LEARNED_MAX_NS = 4 * SECOND  # what comes seldomer is seldom traffic, not a seldom refresh
@@ -437,8 +438,10 @@ def _newest(record: NicSamples) -> int:
     return int(times[-1]) if len(times) else 0
 
 
-def _limit(record: NicSamples) -> int | None:
-    return None if record.driver in BOUNDLESS else record.speed_bps
+def _limit(record: NicSamples) -> int:
+    """What the NIC carries at most: its speed, where that is one. Whoever holds an agent's key can sign any count."""
+    speed_bps = None if record.driver in BOUNDLESS else record.speed_bps
+    return MOST_BPS if speed_bps is None else min(speed_bps, MOST_BPS)
 
 
 def _ticks(record: NicSamples, shape: tuple[_Column, ...]) -> Sequence[Read]:

@@ -52,7 +52,7 @@ from collector.store.rows import (
 from collector.store.writer import Transaction
 
 # Rises with every change that makes other rows or verdicts of the same log: the store is then made anew.
-VERSION = 21
+VERSION = 22
 IN_MEMORY_NS = 150 * SECOND  # behind what was judged last
 
 

@@ -11,13 +11,19 @@ from collector.model import Burst, BurstEvent, ClusterBurst
 from collector.store import tables
 from collector.store.rows import Values, dump
 
+_MOST = (1 << 63) - 1
 _BURST = tuple(field.name for field in fields(Burst))
 _TEXT = ("nodes", "members", "labels")
 _CLUSTER = tuple(field.name for field in fields(ClusterBurst) if field.name not in _TEXT)
 
 
 def burst_values(row: Burst) -> Values:
-    return {name: getattr(row, name) for name in _BURST}
+    return {name: _held(getattr(row, name)) for name in _BURST}
+
+
+def _held(value: Any) -> Any:
+    """No more than the database can hold: what agents count adds up for as long as they like."""
+    return min(value, _MOST) if isinstance(value, int) else value
 
 
 def read_burst(values: Mapping[str, Any]) -> Burst:
@@ -25,7 +31,7 @@ def read_burst(values: Mapping[str, Any]) -> Burst:
 
 
 def cluster_values(row: ClusterBurst) -> Values:
-    return {name: getattr(row, name) for name in _CLUSTER} | {
+    return {name: _held(getattr(row, name)) for name in _CLUSTER} | {
         "nodes": dump(list(row.nodes)),
         "members": dump(list(row.members)),
         "labels": dump(dict(row.labels)),

@@ -19,6 +19,7 @@ from collector.store import tables
 from tests.fakes.analysis_bench import ALWAYS, Bench, MakeBench
 from tests.fakes.batches import START_NS
 from tests.fakes.measured_log import SECOND, MeasuredLog, echo_path, fleet_config, planned_slot
+from tests.fakes.traffic import FleetTraffic, Line, save
 
 HOUR = 3600 * SECOND
 CONFIG = fleet_config()
@@ -300,3 +301,25 @@ def test_marks_are_kept_at_times_that_can_be_true(make_bench: MakeBench) -> None
     assert dict(found[0].labels) == {"a": "b"}
     assert found[0].source.agent_id == "r1n1"
     assert reasons(bench) == {"from_the_future", "too_old"}
+
+
+class Absurd(Line):
+    """What no NIC counts: all that 63 bits hold, within seconds."""
+
+    def octets(self, at_s: float) -> tuple[int, int]:
+        return round(at_s) * 1000, max(0, round(at_s) - 60) * 9 * 10**16
+
+
+@pytest.mark.parametrize("speed_bps", [None, (1 << 63) - 1])
+def test_absurd_counts_of_one_agent_do_not_stop_what_is_said_of_others(
+    make_bench: MakeBench, speed_bps: int | None
+) -> None:
+    log = MeasuredLog(CONFIG)
+    lines = {node.name: Line([save(80, 20, 20_000)]) for node in CONFIG.nodes} | {"r1n1": Absurd()}
+    log.traffic = FleetTraffic(log.now_ns, lines, speed_bps=speed_bps)
+    log.pass_time(160)
+    bench = make_bench(log, CONFIG)
+    bench.drain()
+    seen = {member.node for event in bench.reader.burst_events(*ALWAYS) for member in event.members}
+    assert "r1n1" not in seen
+    assert (seen == {node.name for node in CONFIG.nodes} - {"r1n1"}) == (speed_bps is None)

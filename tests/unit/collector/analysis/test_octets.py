@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bandwitness.v1.record_pb2 import COUNTER_SOURCE_ETHTOOL, COUNTER_SOURCE_NETDEV, COUNTER_SOURCE_RDMA
-from collector.analysis.octets import Meter, Octets, Seconds, wire_octets
+from collector.analysis.octets import MOST_BPS, Meter, Octets, Seconds, wire_octets
 from tests.fakes.nic_records import SECOND, T0, record
 
 GIGABIT = 10**9
@@ -252,3 +252,19 @@ def test_case_48_the_highest_second_of_ten_reads_a_second() -> None:
     alone = Seconds()
     assert alone.add(Octets(T0, SECOND // 10, 1, 1)) == (None, None)
     assert alone.add(Octets(T0 + 5 * SECOND, SECOND, 7, None)) == (7.0, None)
+
+
+@pytest.mark.parametrize("speed_bps", [None, (1 << 63) - 1])
+@pytest.mark.parametrize("source", [COUNTER_SOURCE_NETDEV, COUNTER_SOURCE_ETHTOOL])
+def test_more_than_any_host_moves_is_no_figure_whatever_the_speed_is_said_to_be(
+    speed_bps: int | None, source: int
+) -> None:
+    names = ("rx_bytes", "tx_bytes") if source == COUNTER_SOURCE_NETDEV else ("rx_bytes_phy", "tx_bytes_phy")
+    most = MOST_BPS // 8
+    deltas = [most, 1 << 61, most // 2, 9 * 10**16, most]
+    driver = "veth" if source == COUNTER_SOURCE_NETDEV else "mlx5_core"
+    one = record(
+        {names[0]: running([1000] * 5), names[1]: running(deltas)}, speed_bps=speed_bps, source=source, driver=driver
+    )
+    steps = wire_octets([one])
+    assert [step.transmit_bytes for step in steps] == [most, most // 2, most]
