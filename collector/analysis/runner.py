@@ -265,10 +265,12 @@ class Runner:
             return
         self._unpublished = False
         self._published_ns = now_ns
-        self._snapshot = publish.snapshot(
-            fold.parts,
-            made_time_ns=now_ns,
-            lag_ns=max(now_ns - position.received_ns, 0) if lag_entries else 0,
-            lag_entries=lag_entries,
-            step_errors=self._step_errors,
-        )
+        with self._store.transaction() as tx:  # carriers look a minute back, at windows that may not be in memory
+            self._stored.tx = tx
+            self._snapshot = publish.snapshot(
+                fold.parts,
+                made_time_ns=now_ns,
+                lag_ns=max(now_ns - position.received_ns, 0) if lag_entries else 0,
+                lag_entries=lag_entries,
+                step_errors=self._step_errors,
+            )

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from bandwitness.v1 import record_pb2 as pb
 from bandwitness.v1.plan_pb2 import SLOT_PURPOSE_CONTENTION, WINDOW_KIND_OFFPEAK, WINDOW_KIND_OTHER, WINDOW_KIND_PEAK
 from collector.analysis import persist
 from collector.analysis.fold import Fold
 from collector.analysis.runner import Runner
+from collector.config import TargetConfig
 from collector.model import LogEntry
 from collector.store.writer import Transaction
 from tests.fakes.analysis_bench import ALWAYS, MakeBench, lossy
@@ -561,3 +563,20 @@ def test_a_node_cannot_speak_for_the_test_of_another(make_bench: MakeBench) -> N
     (row,) = bench.reader.accounting(*ALWAYS)
     assert (row.planned, row.lost) == (1, 1)
     assert bench.runner.snapshot.unreadable_records == 2  # and the definition of a path it is at no end of
+
+
+def test_carriers_are_shown_from_the_first_window_on_and_after_a_restart(make_bench: MakeBench) -> None:
+    fleet = fleet_config()
+    targets = (TargetConfig(name="gw", address="192.0.2.1", carrier="telecom"),)
+    config = structs.replace(fleet, targets=targets)
+    log = MeasuredLog(config)
+    log.targets = ["gw"]
+    bench = make_bench(log, config)
+    for _ in range(30):
+        log.pass_time(2)
+        bench.drain()
+    bench.restart()
+    bench.drain()
+    (status,) = bench.runner.snapshot.carriers
+    assert (status.carrier, status.lost) == ("telecom", 0)
+    assert status.sent >= 200
