@@ -117,7 +117,8 @@ def plan(config_path: str, dry_run: bool, rate: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(costs.as_json(plans, cost, assumed_bps), ensure_ascii=False, indent=1))
     else:
-        costs.show(plans, cost, assumed_bps, Console())
+        console = Console()
+        costs.show(plans, cost, assumed_bps, console if console.is_terminal else Console(width=240))
 
 
 def _show_score(url: str, query: dict[str, str | None]) -> None:

@@ -177,7 +177,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
         (
             row.nic, shown_rate(row.receive_bps), shown_rate(row.transmit_bps), shown_rate(row.receive_peak_bps),
             shown_rate(row.transmit_peak_bps), shown_ratio(row.use_ratio), shown_ratio(row.rdma_ratio),
-            str(sum(row.errors.values())), shown_ratio(row.pause_ratio), _remarks(row),
+            "-" if row.fault else str(sum(row.errors.values())), shown_ratio(row.pause_ratio), _remarks(row),
         )
         for row in rows
     ]  # fmt: skip
@@ -226,10 +226,13 @@ async def nic(
     """Looks ``count`` times (None: until interrupted); exit code 0 when every NIC asked for could be read.
 
     Raises:
-        UsageError: no NIC at all.
+        UsageError: no NIC at all, or one asked for is not there.
     """
     clock = clock or SystemClock()
     names = list(dict.fromkeys(asked)) or names_of(root)
+    for name in names:
+        if not (root / "sys/class/net" / name).exists():
+            raise UsageError(f"no network device {name} in this network namespace; 'ip link' lists them")
     sampler = NicSampler(root, clock, identify=identify, ethtool=ask, of_host=())
     sampler.configure(names, interval_ns)
     stop = asyncio.Event()

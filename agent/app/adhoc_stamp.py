@@ -1,5 +1,7 @@
 """``bandwitness-agent probe stamp``: STAMP now, over several source ports, as a table that stays in its place."""
 
+import errno
+import os
 from typing import Any, TextIO
 
 from agent.app import adhoc_view as view
@@ -79,6 +81,7 @@ class _StampScreen:
         self._clock = clock
         self._delays: list[OneWayDelay] = []
         self._ttls: set[int] = set()
+        self._detail = ""  # the newest: once no path is left the session has nothing to say
         self._drawn = 0
         self._due_ns = 0
 
@@ -86,6 +89,7 @@ class _StampScreen:
         self._ttls |= set(self._session.arrival_ttls().values())
         self.tallies.add(batches)
         self.tallies.add_losses(self._session.drain_losses())
+        self._detail = self._session.state().detail or self._detail
         self._delays = (self._delays + self._session.drain_delays())[-MAX_DELAYS:]
         now = self._clock.monotonic_ns()
         if self._out.isatty() and not self._asked.as_json and now >= self._due_ns:
@@ -101,7 +105,9 @@ class _StampScreen:
     def finish(self, name: str, address: str) -> None:
         """The last table, and what it says; or all of it as JSON."""
         one_way = view.one_way(self._delays)
-        detail = self._session.state().detail
+        detail = self._session.state().detail or self._detail
+        if os.strerror(errno.EADDRINUSE) in detail:
+            detail += "; another program sends from these ports, often the agent: --source-port takes others"
         if self._asked.as_json:
             document = {
                 "host": name,

@@ -104,7 +104,10 @@ def send(data: bytes, path: str) -> str:
     except BlockingIOError:
         return f"the queue of the agent on {path} is full: not said"
     except (FileNotFoundError, ConnectionRefusedError):
-        return f"no agent listens on {path}"
+        return (
+            f"no agent listens on {path}: is it running? One that listens elsewhere says where, as 'marks' of "
+            f"'bandwitness-agent status --config …': give that by --socket or {SOCKET_VARIABLE}"
+        )
     except OSError as error:
         return f"{path}: {error.strerror or error}"
     return ""

@@ -58,7 +58,7 @@ def show(plans: Plans, cost: Cost, assumed_bps: int, console: Console) -> None:
         soft_wrap=True,
     )
     table = Table(box=None, header_style="bold")
-    table.add_column("Link", no_wrap=True)
+    table.add_column("Link", overflow="fold")  # gives way on a narrow screen; figures never do
     for title in ("Tests", "Held", "One way", "Adds to 5 min", "Windows a month"):
         table.add_column(title, justify="right", no_wrap=True)
     links = [link for link in cost.links if not link.token.startswith("nic:")]

@@ -42,7 +42,7 @@ class Pausing:
             PauseRefusedError: no such site, too long, nothing to resume, or it could not be written.
         """
         if site is not None and site not in self._sites:
-            raise PauseRefusedError(f"no site {site}: there are {', '.join(self._sites)}")
+            raise PauseRefusedError(f"no site {site}; the sites are {', '.join(self._sites)}")
         if for_ns is not None and not 0 < for_ns <= MAX_NS:
             raise PauseRefusedError(f"for: up to {MAX_NS // (86_400 * 1_000_000_000)} days")
         now_ns = self._clock.wall_ns()

@@ -193,14 +193,16 @@ def _gaps(item: Item) -> str:
 
 
 def _routers(item: Item) -> str:
-    """``10.0.0.1 > * > 10.0.0.3``."""
+    """``10.0.0.1 > * > 10.0.0.3``; ``direct`` only where the destination was reached without any."""
     hops: dict[int, list[str]] = {}
     for hop in item["hops"]:
         here = hops.setdefault(hop["hop_limit"], [])
         if hop["address"] and hop["address"] not in here and hop["answer"] != "replied":
             here.append(hop["address"])
     last = max((limit for limit, here in hops.items() if here), default=0)
-    return " > ".join("|".join(hops.get(limit, [])) or "*" for limit in range(1, last + 1)) or "direct"
+    return " > ".join("|".join(hops.get(limit, [])) or "*" for limit in range(1, last + 1)) or (
+        "direct" if item["reached"] else "–"
+    )
 
 
 def _mtu_verdict(item: Item) -> str:
@@ -470,4 +472,4 @@ def show(resource: str, items: Sequence[Item]) -> None:
     if items:
         console.print(build(resource, items))
     else:
-        console.print(f"no {resource}")
+        console.print(f"no {resource.replace('-', ' ')}")

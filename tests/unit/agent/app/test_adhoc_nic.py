@@ -59,6 +59,11 @@ async def test_rates_peaks_errors_pauses_and_the_share_of_rdma(tmp_path: Path) -
     assert second["sources"] == ["netdev", "rdma", "ethtool"]
 
 
+async def test_a_nic_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no network device nosuch"):
+        await nic(["nosuch"], io.StringIO(), count=None, interval_ns=1, as_json=False, root=tmp_path)
+
+
 async def test_the_table_reads_well(tmp_path: Path) -> None:
     code, text = await look(tmp_path, as_json=False)
     assert code == 0

@@ -151,7 +151,7 @@ async def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     clock = FakeClock()
     async with life(tmp_path, clock) as one:
         await one.start()
-        with pytest.raises(PauseRefusedError, match="no site x: there are a"):
+        with pytest.raises(PauseRefusedError, match="no site x; the sites are a"):
             await Pausing(CONFIG, one.planning, one.control, clock).say("x", paused=True)
         with pytest.raises(PauseRefusedError, match="400 days"):
             await pausing(one, clock).say("a", paused=True, for_ns=MAX_NS + 1)

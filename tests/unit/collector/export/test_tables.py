@@ -116,6 +116,7 @@ ROWS: Mapping[str, Sequence[Any]] = {
             (HopRow(1, 1, "10.9.0.1", 1), HopRow(2, 4, None, None), HopRow(3, 1, "10.9.0.3", 1), HopRow(4, 2, "b", 1)),
         ),
         TraceView(1, "a", "b", "rail0", 1, "10.0.0.2", SECOND, 1, "r", True, None, None, None, (HopRow(1, 2, "b", 1),)),
+        TraceView(1, "a", "b", "rail0", 1, "", SECOND, 1, "r", False, None, None, None, (HopRow(1, 4, None, None),)),
     ],
     "path-mtus": [
         PathMtuView(1, "a", "b", "rail0", "10.0.0.2", SECOND, 1400, 9000, True, ()),
@@ -216,9 +217,10 @@ def test_a_path_shows_what_it_measures_and_a_verdict_only_where_there_is_one() -
 
 
 def test_what_paths_are_made_of() -> None:
-    routed, direct = shown("traces")
+    routed, direct, silent = shown("traces")
     assert routed[4:8] == ["reference", "yes", "10.9.0.1 > * > 10.9.0.3", "–"]
     assert direct[4:8] == ["requested", "yes", "direct", "–"]
+    assert silent[4:8] == ["requested", "no", "–", "–"]
     assert [row[4:7] for row in shown("path-mtus")] == [
         ["1400", "9000", "larger packets vanish"],
         ["1400", "9000", "limited by 10.9.0.2"],
@@ -253,7 +255,7 @@ def test_figures_keep_three_digits_at_any_size() -> None:
 @pytest.mark.parametrize("resource", list(COLUMNS))
 def test_nothing_is_said_to_be_nothing(resource: str, capsys: pytest.CaptureFixture[str]) -> None:
     show(resource, [])
-    assert capsys.readouterr().out == f"no {resource}\n"
+    assert capsys.readouterr().out == f"no {resource.replace('-', ' ')}\n"
 
 
 def test_markup_in_a_name_is_shown_and_not_obeyed() -> None:
