@@ -258,7 +258,9 @@ def read(path: Path, *, enrolling: bool = False) -> AgentConfig:
     try:
         text = path.read_bytes().decode()
     except OSError as error:
-        raise SettingsError(str(path), [Fault(1, 1, "", f"cannot be read: {error.strerror}")]) from None
+        raise SettingsError(
+            str(path), [Fault(1, 1, "", f"cannot be read: {error.strerror}; --config names another")]
+        ) from None
     except UnicodeDecodeError as error:
         raise SettingsError(str(path), [Fault(1, 1, "", f"is not UTF-8 text (byte {error.start})")]) from None
     return parse(text, str(path), path.resolve().parent, enrolling=enrolling)

@@ -92,7 +92,9 @@ def _bytes(path: Path | str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise SettingsError(str(path), [Fault(1, 1, "", f"cannot be read: {error.strerror or error}")]) from None
+        raise SettingsError(
+            str(path), [Fault(1, 1, "", f"cannot be read: {error.strerror or error}; --config names another")]
+        ) from None
 
 
 def _decoded(path: Path | str) -> str:

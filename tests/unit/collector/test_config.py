@@ -152,7 +152,7 @@ def test_windows_of_the_day(text: str, expected: tuple[int, int]) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_a_plain_message(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"absent\.yaml: .*cannot be read: No such file or directory"):
+    with pytest.raises(SettingsError, match=r"absent\.yaml: .*cannot be read: No such file or directory; --config"):
         load_config(tmp_path / "absent.yaml")
     with pytest.raises(SettingsError, match="cannot be read: Is a directory"):
         load_config(tmp_path)
