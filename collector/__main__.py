@@ -30,6 +30,12 @@ def _load(path: str, now: datetime | None = None) -> Any:
         sys.exit(WRONG_USE)
 
 
+def _path_id(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    if len(value) != 16 or set(value) - set("0123456789abcdef"):
+        raise click.BadParameter(f"{value[:40]!r} is no path: 16 hex digits, the last column of 'paths'")
+    return value
+
+
 CONFIG = click.option("--config", "config_path", required=True, metavar="FILE", help="collector.yaml")
 
 
@@ -189,7 +195,11 @@ _table_command(
     "samples",
     "Round trips of one path, in windows of 10 s.",
     span=True,
-    extra=(click.option("--path", required=True, metavar="ID", help="path_id, as `paths` shows it"),),
+    extra=(
+        click.option(
+            "--path", required=True, metavar="ID", callback=_path_id, help="16 hex digits: the last column of `paths`"
+        ),
+    ),
 )
 _table_command(
     "bursts",

@@ -121,3 +121,9 @@ def test_a_dry_run_of_a_fleet_that_does_not_fit_gives_the_arithmetic(tmp_path: P
 @pytest.mark.parametrize("arguments", [[], ["--dry-run", "--rate", "much"]])
 def test_plan_without_dry_run_or_with_a_rate_that_is_none_is_wrong_use(example: Path, arguments: list[str]) -> None:
     assert invoke("plan", "--config", str(example), *arguments).exit_code == 2
+
+
+def test_samples_say_what_a_path_looks_like() -> None:
+    result = CliRunner().invoke(main, ["samples", "--path", "1"])
+    assert result.exit_code == 2
+    assert "16 hex digits, the last column of 'paths'" in result.output
