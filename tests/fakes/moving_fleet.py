@@ -95,6 +95,7 @@ def _nodes(now_ns: int) -> Iterator[NodeRow]:
             node.name, node.site, node.rack, (), well, now_ns - (1 if well else 300) * SECOND, now_ns, "0.1.0", "3.18",
             well, 2_000_000 if well else 90_000_000, 4096, 0 if well else 70, parts,
             self_check=_self_check(now_ns, well), gaps=0 if well else 3,
+            certificate_expiry_time_ns=now_ns + (60 if well else 5) * 86_400 * SECOND,
         )  # fmt: skip
 
 

@@ -37,9 +37,10 @@ def test_the_collectors_example_is_accepted_and_its_defaults_are_the_defaults() 
     assert example.rules == defaults.rules
     assert example.sites[1].windows == defaults.sites[0].windows
     assert example.sites[0].time_zone == example.sites[1].time_zone == defaults.sites[0].time_zone
-    throughput = msgspec.structs.replace(example.measure.throughput, slot=None)
+    throughput = msgspec.structs.replace(example.measure.throughput, slot=None, processes=None)
     assert msgspec.structs.replace(example.measure, throughput=throughput) == defaults.measure
     assert example.measure.throughput.slot == defaults.measure.throughput.slot_ns
+    assert example.measure.throughput.processes == defaults.measure.throughput.ports_each
     assert example.collector.http_listen == defaults.collector.http_listen
 
 
