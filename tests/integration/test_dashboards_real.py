@@ -8,6 +8,7 @@ import math
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from collector.analysis.snapshot import Snapshot
-from collector.app.figures import intake_of
+from collector.app.figures import enrolment_of, intake_of
 from collector.app.remote import Remotes
 from collector.config import Collector, RemoteWrite
 from collector.export.exposition import TEXT_TYPE, Sample
@@ -75,18 +76,20 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     directory = tmp_path_factory.mktemp("full")
     start = time.time_ns()
     log, sessions = Log.open(directory / "collector"), Sessions()
+    enrolled: Counter[str] = Counter()
     sessions.statistics.refused_streams["PERMISSION_DENIED"] += 1
 
     def snapshot() -> Snapshot:
         log.statistics.groups += 3
         log.statistics.commit_s += 0.01
+        enrolled.update({"enrolled": 2, "wrong_token": 1})
         return moving_fleet(start, (time.time_ns() - start) // SECOND)
 
     to = (RemoteWrite(name="p", url="http://127.0.0.1:9090/api/v1/write"),)
     remotes = Remotes(Collector(remote_write=to), directory / "store.sqlite", time.time_ns)
     remotes.senders[0].statistics.last_success_ns = start
     remotes.senders[0].statistics.trouble = "503"
-    parts = (*PARTS, intake_of(sessions, log), remotes.remote_write, broken)
+    parts = (*PARTS, intake_of(sessions, log), enrolment_of(enrolled, sessions), remotes.remote_write, broken)
     with (
         serving(Exporter(snapshot, lambda node: node, parts=parts)) as port,
         prometheus(directory, port, SCRAPES) as server,

@@ -351,7 +351,7 @@ async def test_the_process_runs_where_it_is_bound_to(port: int, tmp_path: Path) 
     serving = asyncio.create_task(engine.run_server(slot, begin_ns=meeting.begin_ns - MARGIN_NS, **limits))
     await _listening(port)
     async with asyncio.timeout(10):
-        while not kept.pids:  # it may listen before whoever started it is told
+        while not kept.pids:  # noqa: ASYNC110 - it may listen before whoever started it is told
             await asyncio.sleep(0.01)
     assert os.sched_getaffinity(kept.pids[-1]) == {cpu}
     assert (await serving).report.outcome == pb.RUN_OUTCOME_NO_CLIENT

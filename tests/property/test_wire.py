@@ -226,7 +226,8 @@ def test_any_batch_is_judged_or_of_another_agent(
         judged = asyncio.run(AgentChains("n1", {}, nothing).judge(batch, START_NS))
     except WrongAgentError:
         return
-    assert batch == good or judged.arrival.quarantine or judged.duplicate
+    # Without its payload it is one that was dropped on the way, and stands.
+    assert batch == good or judged.arrival.quarantine or judged.duplicate or not batch.payload
 
 
 # ---------------------------------------------------------------- queries
