@@ -6,6 +6,10 @@ than they sent, not often, and not what could be another reflector; every refusa
 RFC 8762 section 4.3 has a stateful reflector number the replies of each session, and section 4.6 has it answer packets
 below 44 octets with all 44. We cut the reply to the size of the request, and refuse below 41 octets, TWAMP-Light's own
 symmetrical size: an answer that is larger than the question is what makes a reflector worth abusing.
+
+Anybody can write an allowed sender's address on his packets and use up its rate. What is refused for that looks, to the
+true sender, like loss on the way here. So a session that has been answered for a while has a share of its own, which no
+other can take, and new sessions do not push it out.
 """
 
 from collections import Counter, OrderedDict
@@ -49,13 +53,19 @@ class Admitted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Packets a second, each with a burst of half a second's worth, and sessions with the time they live unused."""
+    """Packets a second, each with a burst of half a second's worth, and sessions with the time they live unused.
+
+    A session is settled once it has had ``settled_replies`` over ``settled_ns``; ``session_rate`` is then its own.
+    """
 
     sender_rate: int = 1_000
     total_rate: int = 10_000
     sender_sessions: int = 256  # 64 ports, and those of the hours before
     total_sessions: int = 16_384
     session_age_ns: int = 900 * _SECOND_NS  # REFWAIT of RFC 5357
+    session_rate: int = 20  # twice what an agent sends over one port at most
+    settled_replies: int = 10
+    settled_ns: int = 5 * _SECOND_NS
 
 
 class _Bucket:
@@ -79,14 +89,35 @@ class _Bucket:
         return True
 
 
+class _Session:
+    """Replies so far, when the first and the last one went out, and the share of a settled one."""
+
+    __slots__ = ("began_ns", "bucket", "number", "replies", "used_ns")
+
+    def __init__(self, now_ns: int) -> None:
+        self.replies = 0
+        self.number = 0  # of the next reply
+        self.began_ns = self.used_ns = now_ns
+        self.bucket: _Bucket | None = None  # there once it is settled
+
+    def reply(self, now_ns: int, limits: Limits) -> int:
+        """Notes a reply; gives its number."""
+        number, self.number, self.used_ns = self.number, (self.number + 1) & 0xFFFFFFFF, now_ns
+        self.replies += 1
+        old = now_ns - self.began_ns >= limits.settled_ns
+        if self.bucket is None and old and self.replies >= limits.settled_replies:
+            self.bucket = _Bucket(limits.session_rate)
+        return number
+
+
 class _Sender:
-    """One allowed address: its rate, and its sessions (port, SSID) -> [replies so far, last used], oldest use first."""
+    """One allowed address: its rate, and its sessions by port and SSID, oldest use first."""
 
     __slots__ = ("bucket", "sessions")
 
     def __init__(self, rate: int) -> None:
         self.bucket = _Bucket(rate)
-        self.sessions: OrderedDict[tuple[int, int], list[int]] = OrderedDict()
+        self.sessions: OrderedDict[tuple[int, int], _Session] = OrderedDict()
 
 
 class ReflectorSessions:
@@ -146,8 +177,6 @@ class ReflectorSessions:
             return Refusal.STRANGER
         if port < LOWEST_SENDER_PORT or port in self._ports:
             return Refusal.PORT
-        if not sender.bucket.take(now_ns):
-            return Refusal.SENDER_RATE
         if len(data) < MIN_REPLY_BYTES:
             return Refusal.SIZE
         try:
@@ -156,18 +185,23 @@ class ReflectorSessions:
             return Refusal.CORRUPT
         if looks_reflected(data, wall_ns):
             return Refusal.LOOP
-        if not self._total.take(now_ns):
-            return Refusal.TOTAL_RATE
-        session = self._session(sender, (port, request.ssid), now_ns)
+        key = (port, request.ssid)
+        known = sender.sessions.get(key)
+        if known is None or known.bucket is None or not known.bucket.take(now_ns):
+            if not sender.bucket.take(now_ns):
+                return Refusal.SENDER_RATE
+            if not self._total.take(now_ns):
+                return Refusal.TOTAL_RATE
+        session = self._session(sender, key, now_ns)
         if session is None:
             return Refusal.SESSIONS
         if not request.ssid and not request.sequence:
-            session[0] = 0  # without an SSID this alone tells a sender that begins again on the same port
-        number, session[0], session[1] = session[0], (session[0] + 1) & 0xFFFFFFFF, now_ns
-        return Admitted(request, number)
+            session.number = 0  # without an SSID this alone tells a sender that begins again on the same port
+        return Admitted(request, session.reply(now_ns, self.limits))
 
-    def _session(self, sender: _Sender, key: tuple[int, int], now_ns: int) -> list[int] | None:
-        """This sender's session, made where there is none. A sender that has too many loses its least used one."""
+    def _session(self, sender: _Sender, key: tuple[int, int], now_ns: int) -> _Session | None:
+        """This sender's session, made where there is none. A sender that has too many loses its least used one that is
+        not settled."""
         sessions = sender.sessions
         self._expire(sender, now_ns)
         found = sessions.get(key)
@@ -179,16 +213,17 @@ class ReflectorSessions:
             for other in self._senders.values():
                 self._expire(other, now_ns)
         if len(sessions) >= self.limits.sender_sessions or self._sessions >= self.limits.total_sessions:
-            if not sessions:
-                return None  # the room is the other senders', and in use
-            sessions.popitem(last=False)
+            least = next((each for each, session in sessions.items() if session.bucket is None), None)
+            if least is None:
+                return None  # the room is other senders', or settled sessions', and in use
+            del sessions[least]
             self._sessions -= 1
-        sessions[key] = made = [0, now_ns]
+        sessions[key] = made = _Session(now_ns)
         self._sessions += 1
         return made
 
     def _expire(self, sender: _Sender, now_ns: int) -> None:
         sessions = sender.sessions
-        while sessions and now_ns - next(iter(sessions.values()))[1] > self.limits.session_age_ns:
+        while sessions and now_ns - next(iter(sessions.values())).used_ns > self.limits.session_age_ns:
             sessions.popitem(last=False)
             self._sessions -= 1

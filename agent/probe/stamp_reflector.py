@@ -16,6 +16,7 @@ from agent.result import PartState
 
 READ_LIMIT = 256  # packets a wake-up, so that a flood never holds the loop
 ERROR_REFRESH_NS = 1_000_000_000
+LIMITED_SHOWN_NS = 60_000_000_000  # after the last refusal for a limit
 
 
 class StampReflector:
@@ -50,6 +51,8 @@ class StampReflector:
         self._clock_error = clock_error
         self._error_estimate = encode_error(None)
         self._error_due_ns = 0
+        self._limited = 0
+        self._limited_until_ns = 0
         self._running = False
 
     def allow(self, addresses: Iterable[str]) -> None:
@@ -137,5 +140,8 @@ class StampReflector:
         if self.without_stamp:
             details.append(f"{self.without_stamp} packets without a kernel stamp")
         limited = refusals[Refusal.SENDER_RATE] + refusals[Refusal.TOTAL_RATE] + refusals[Refusal.SESSIONS]
-        state = "limited" if limited else "ok"
+        now_ns = self._clock.monotonic_ns()
+        if limited > self._limited:
+            self._limited, self._limited_until_ns = limited, now_ns + LIMITED_SHOWN_NS
+        state = "limited" if now_ns < self._limited_until_ns else "ok"
         return PartState("stamp_reflector", working=True, state=state, detail="; ".join(details))

@@ -104,6 +104,31 @@ def test_one_sender_that_floods_does_not_cost_the_others() -> None:
     assert bench.sessions.refusals == {Refusal.SENDER_RATE: 950 + 90}
 
 
+def test_a_flood_under_a_senders_address_costs_its_settled_sessions_nothing() -> None:
+    bench = Bench(Limits(sender_rate=100, sender_sessions=8))
+    for number in range(30):  # five a second over six seconds
+        bench.now_ns = number * SECOND // 5
+        assert bench.number(sequence=number) == number
+    refused = 0
+    for number in range(30, 60):
+        bench.now_ns = number * SECOND // 5
+        for forged in range(200):
+            refused += isinstance(bench.ask(port=62_000 + forged, ssid=number), Refusal)
+        assert bench.number(sequence=number) == number
+    assert refused > 5_000
+    assert bench.sessions.sessions <= 8
+    assert isinstance(bench.ask(port=SENDER_PORT, ssid=77), Refusal)  # another session has no share yet
+
+
+def test_a_settled_session_has_no_more_than_its_share_and_what_is_left_of_the_senders() -> None:
+    bench = Bench(Limits(sender_rate=100, session_rate=10))
+    for number in range(30):
+        bench.now_ns = number * SECOND // 5
+        bench.ask(sequence=number)
+    answered = sum(isinstance(bench.ask(sequence=n), Admitted) for n in range(1_000))
+    assert 50 <= answered <= 60
+
+
 def test_all_together_have_a_limit_too() -> None:
     bench = Bench(Limits(sender_rate=1000, total_rate=100))
     assert sum(isinstance(bench.ask(address=a), Admitted) for a in (FRIEND, OTHER) for _ in range(40)) == 50

@@ -12,7 +12,7 @@ from agent.probe.stamp_packet import (
     residence_ns,
     to_ntp,
 )
-from agent.probe.stamp_reflector import ERROR_REFRESH_NS, READ_LIMIT, StampReflector
+from agent.probe.stamp_reflector import ERROR_REFRESH_NS, LIMITED_SHOWN_NS, READ_LIMIT, StampReflector
 from agent.probe.stamp_reflector_socket import Arrival
 from tests.fakes.clock import FakeClock
 
@@ -163,3 +163,6 @@ def test_the_state_says_when_limits_are_met() -> None:
     state = bench.reflector.state()
     assert state.state == "limited"
     assert state.detail == "2 refused: more than one sender may send; 1 refused: not an allowed sender"
+    bench.clock.move(LIMITED_SHOWN_NS)
+    assert bench.reflector.state().state == "ok"  # it was; the count stays
+    assert bench.reflector.state().detail == state.detail
