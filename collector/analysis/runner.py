@@ -6,7 +6,8 @@ the store stays at the step before, and the next attempt starts from there. Only
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -192,7 +193,8 @@ class Runner:
             if not entries:
                 fold.idle(tx, max(looked_ns - IDLE_AFTER_NS, position.received_ns))
             if entries or fold.changes or resumed or fold.parts.bursts.has_changed:
-                persist.save(tx, fold.parts, self._outbox)
+                with self._laid_to(entries[0].position if careful and entries else None):
+                    persist.save(tx, fold.parts, self._outbox)
             self._outbox.settle(tx)
             self._speaker.note(fold.changes)
             fold.changes.clear()
@@ -225,12 +227,19 @@ class Runner:
             logger.error("entry %d cannot be taken in and is passed over", entry.position)
             fold.refuse(tx, entry, "analysis failed on it")
             return
-        try:
+        with self._laid_to(entry.position if careful else None):
             fold.apply(tx, entry)
+
+    @contextmanager
+    def _laid_to(self, position: int | None) -> Iterator[None]:
+        """What fails here is the doing of the entry at ``position``, unless the database says that it failed. Also what
+        is written of it: a figure that no column takes shows only then."""
+        try:
+            yield
         except SQLAlchemyError:
             raise
         except Exception:
-            self._suspect = entry.position if careful else None
+            self._suspect = position
             raise
 
     def _load(self) -> Fold:

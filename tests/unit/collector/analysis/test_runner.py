@@ -10,10 +10,11 @@ from msgspec import structs
 from bandwitness.v1 import record_pb2 as pb
 from bandwitness.v1.plan_pb2 import SLOT_PURPOSE_CONTENTION, WINDOW_KIND_OFFPEAK, WINDOW_KIND_OTHER, WINDOW_KIND_PEAK
 from collector.analysis import persist
-from collector.analysis.fold import Fold
+from collector.analysis.fold import Fold, Parts
 from collector.analysis.runner import Runner
 from collector.config import TargetConfig
 from collector.model import LogEntry
+from collector.store.outbox import Outbox
 from collector.store.writer import Transaction
 from tests.fakes.analysis_bench import ALWAYS, MakeBench, lossy
 from tests.fakes.batches import START_NS
@@ -467,6 +468,36 @@ def test_an_entry_that_cannot_be_taken_in_costs_only_itself(
     assert bench.runner.snapshot.position == len(log.entries)
     assert bench.runner.snapshot.quarantined == {"analysis_fault": 1}
     assert bench.runner.snapshot.step_errors == 4
+
+
+def test_an_entry_whose_rows_cannot_be_written_costs_only_itself(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = fleet_config()
+    log = MeasuredLog(config)
+    log.pass_time(60)
+    bench = make_bench(log, config)
+    apply, save, poison = Fold.apply, persist.save, len(log.entries) // 2
+    taken: set[int] = set()
+
+    def noting(self: Fold, tx: Transaction, entry: LogEntry) -> None:
+        taken.add(entry.position)
+        apply(self, tx, entry)
+
+    def failing(tx: Transaction, parts: Parts, outbox: Outbox) -> None:
+        there = poison in taken
+        taken.clear()
+        if there:
+            raise OverflowError("Python int too large to convert to SQLite INTEGER")
+        save(tx, parts, outbox)
+
+    monkeypatch.setattr(Fold, "apply", noting)
+    monkeypatch.setattr(persist, "save", failing)
+    monkeypatch.setattr("collector.analysis.runner.STEP_ENTRIES", 16)
+    for _ in range(3 * len(log.entries)):
+        bench.runner.attempt()
+    assert bench.runner.snapshot.position == len(log.entries)
+    assert bench.runner.snapshot.quarantined == {"analysis_fault": 1}
 
 
 def test_an_entry_that_was_passed_over_stays_out_when_the_log_is_read_again(
