@@ -375,6 +375,13 @@ NOTHING_TO_SHOW: Mapping[str, set[str]] = {
         "Clock error of agents 时钟误差上限",
         "What does not work 不工作的部分",
         "Refused and quarantined 拒绝与隔离",
+        "Doubtful self-checks 存疑的自检",
+        "Enrolment 注册与冲突",
+        "Certificates 证书剩余时间",
+        *(
+            f"Remote write: {what}"
+            for what in ("waiting 待发送", "samples 远程写入样本", "last success 距上次成功", "retries 重试")
+        ),
     },
 }
 
