@@ -106,7 +106,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     topology = Topology({"r1": 3, "r2": 3})
     door = {"name": DOOR, "address": DOOR_ADDRESS, "probes": ["tcp_connect"], "port": PORT}
     # No MTU check, and no incident that asks for traces: the faults meet probes, and few packets else.
-    measuring = Measuring(echo_rate=RATE * 6.0, targets=[door], min_lost=1000, path_mtu=False)
+    measuring = Measuring(echo_rate=RATE * 6.0, targets=[door], min_lost=1000, path_mtu=False, reference_traces=False)
     length_s = window_s(topology, measuring)
     evening = Evening.starting_at(int(time.time()) + 3 * 3600, window_s=length_s, between_s=60)
     story = Story()
